@@ -1,0 +1,232 @@
+package drover
+
+import "encoding/json"
+
+// Verb is the last token of a command's subject: drover.in.<run>.<verb>.
+type Verb string
+
+// The commands. Anyone may send the first four; the others carry a token
+// that only their sender was given.
+const (
+	VerbStart   Verb = "start"
+	VerbStop    Verb = "stop"
+	VerbTick    Verb = "tick"
+	VerbDeliver Verb = "deliver"
+	VerbResult  Verb = "result" // from a function
+	VerbChild   Verb = "child"  // from the owner of a child run
+	VerbHeard   Verb = "heard"  // from whoever delivered an outcome
+)
+
+// StartRequest asks for a run. Exactly one of Definition, Hash and Workflow
+// says what to run. Unknown fields are ignored.
+type StartRequest struct {
+	// RunID is used by requests to drover.api.start only; a command has the
+	// run id in its subject. Empty: derived from the key, or made up.
+	RunID RunID `json:"run_id,omitempty"`
+	// Definition is the definition itself: an object, or a string of YAML.
+	Definition json.RawMessage `json:"definition,omitempty"`
+	// Hash names a definition that is stored already.
+	Hash Hash `json:"hash,omitempty"`
+	// Workflow names a registered definition.
+	Workflow WorkflowName `json:"workflow,omitempty"`
+	// Input is any JSON value, at most MaxValue bytes; absent means null.
+	Input json.RawMessage `json:"input,omitempty"`
+	// IdempotencyKey makes the run id, together with the caller: two starts
+	// with one key are one run. At most MaxIdempotencyKey bytes.
+	IdempotencyKey string `json:"idempotency_key,omitempty"`
+	// Notify lists who is told the outcome, at most MaxSubscribers.
+	Notify NotifyList `json:"notify,omitempty"`
+	// Tags are kept with the run and in its outcome.
+	Tags map[string]string `json:"tags,omitempty"`
+	// Parent is set by Drover for child runs; one without a valid token of a
+	// parent gains nothing, as the parent refuses what it did not ask for.
+	Parent *Parent `json:"parent,omitempty"`
+}
+
+// Parent says which call of which run a child run answers to.
+type Parent struct {
+	Call  CallID `json:"call"`
+	Token string `json:"token"` // proves to the parent that its child speaks
+	Depth int    `json:"depth"` // of the child; a run that nobody started but a client has 0
+	// Detached: the call does not wait, and is not told how the child ends.
+	Detached bool `json:"detached,omitempty"`
+}
+
+// Notify is one subscriber of an outcome. Exactly one field is set.
+type Notify struct {
+	// Subject gets the outcome as a NATS request; any reply is the receipt.
+	Subject string `json:"subject,omitempty"`
+}
+
+// NotifyList is a list of subscribers; in JSON also a single object.
+type NotifyList []Notify
+
+// UnmarshalJSON reads a list, or one object.
+func (l *NotifyList) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '{' {
+		var one Notify
+		if err := json.Unmarshal(data, &one); err != nil {
+			return err
+		}
+		*l = NotifyList{one}
+		return nil
+	}
+	return json.Unmarshal(data, (*[]Notify)(l))
+}
+
+// StartReply answers a start.
+type StartReply struct {
+	RunID    RunID     `json:"run_id"`
+	Created  bool      `json:"created"` // false: the run was there already, the same start had come before
+	Status   Status    `json:"status"`
+	Warnings []Problem `json:"warnings,omitempty"` // unknown keys of the request
+}
+
+// StopRequest asks for the end of a run.
+type StopRequest struct {
+	RunID  RunID  `json:"run_id,omitempty"` // of requests to drover.api.stop only
+	Reason string `json:"reason,omitempty"`
+}
+
+// StopReply answers a stop.
+type StopReply struct {
+	RunID  RunID  `json:"run_id"`
+	Status Status `json:"status"`
+}
+
+// DeliverRequest feeds a wait of a run.
+type DeliverRequest struct {
+	RunID   RunID           `json:"run_id,omitempty"` // of requests to drover.api.deliver only
+	Name    string          `json:"name"`             // of the wait
+	Payload json.RawMessage `json:"payload,omitempty"`
+	ID      string          `json:"id,omitempty"` // makes a repeat harmless
+}
+
+// DeliverReply answers a delivery: it is durable and in the run's order.
+type DeliverReply struct {
+	RunID  RunID `json:"run_id"`
+	Repeat bool  `json:"repeat,omitempty"` // the id had been accepted before
+	Unread int   `json:"unread"`           // deliveries that no wait has read
+}
+
+// ResultMessage is how a call ends, or says that it goes on. Exactly one of
+// Output, Error and Progress is set; none means an output of null.
+type ResultMessage struct {
+	Call     CallID          `json:"call"`
+	Token    string          `json:"token"` // of the call's header
+	Output   json.RawMessage `json:"output,omitempty"`
+	Error    *Error          `json:"error,omitempty"`
+	Progress json.RawMessage `json:"progress,omitempty"` // a heartbeat: the call goes on
+	Instance string          `json:"instance,omitempty"` // who did it
+}
+
+// ChildMessage tells a parent how its child ended.
+type ChildMessage struct {
+	Call   CallID          `json:"call"` // of the parent
+	Token  string          `json:"token"`
+	Child  RunID           `json:"child"`
+	Status Status          `json:"status"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  *Error          `json:"error,omitempty"`
+}
+
+// HeardMessage tells a run how one attempt to deliver its outcome went.
+type HeardMessage struct {
+	DeliveryID DeliveryID `json:"delivery_id"`
+	Token      string     `json:"token"`
+	Attempt    int        `json:"attempt"`
+	Receipt    string     `json:"receipt,omitempty"`
+	Error      *Error     `json:"error,omitempty"`
+}
+
+// RunRequest asks for one run: status, result, why.
+type RunRequest struct {
+	RunID  RunID  `json:"run_id"`
+	Node   NodeID `json:"node,omitempty"`   // result: of this node, not of the run
+	Item   *int   `json:"item,omitempty"`   // result: of this item of the node
+	Values bool   `json:"values,omitempty"` // status: with values that are not inline, and every item
+	Brief  bool   `json:"brief,omitempty"`  // status: without the definition
+}
+
+// ResultReply answers a request for a result.
+type ResultReply struct {
+	RunID  RunID           `json:"run_id"`
+	Status Status          `json:"status"`
+	Node   *Node           `json:"node,omitempty"`
+	Output json.RawMessage `json:"output,omitempty"`
+	Error  *Error          `json:"error,omitempty"`
+}
+
+// StatusReply answers a request for a status.
+type StatusReply struct {
+	Run        Run             `json:"run"`
+	Definition json.RawMessage `json:"definition,omitempty"` // that it runs
+}
+
+// Reason is one thing that a run is waiting for.
+type Reason struct {
+	Node    NodeID `json:"node,omitempty"`
+	Item    *int   `json:"item,omitempty"`
+	Waiting string `json:"waiting"`         // call, retry, timer, delivery, child, slot, subscriber
+	On      string `json:"on,omitempty"`    // the function, wait, child or subject
+	Text    string `json:"text"`            // a sentence for people
+	Since   string `json:"since,omitempty"` // RFC 3339
+	Until   string `json:"until,omitempty"` // RFC 3339: when it ends by itself
+}
+
+// WhyReply answers why a run is not over, or who was not told that it is.
+type WhyReply struct {
+	RunID   RunID    `json:"run_id"`
+	Status  Status   `json:"status"`
+	Reasons []Reason `json:"reasons"`
+}
+
+// ListRequest asks for runs, newest first.
+type ListRequest struct {
+	Status   Status            `json:"status,omitempty"`
+	Workflow WorkflowName      `json:"workflow,omitempty"`
+	Tags     map[string]string `json:"tags,omitempty"`  // all must be equal
+	Limit    int               `json:"limit,omitempty"` // default 100, at most 1000
+}
+
+// ListReply is the list: runs without their nodes.
+type ListReply struct {
+	Runs []Run `json:"runs"`
+	More bool  `json:"more,omitempty"`
+}
+
+// DefinitionRequest stores a definition, or asks for one.
+type DefinitionRequest struct {
+	Name       WorkflowName    `json:"name,omitempty"`
+	Hash       Hash            `json:"hash,omitempty"`
+	Definition json.RawMessage `json:"definition,omitempty"` // an object, or a string of YAML
+}
+
+// DefinitionReply is a stored definition.
+type DefinitionReply struct {
+	Name       WorkflowName    `json:"name,omitempty"`
+	Hash       Hash            `json:"hash"`
+	Definition json.RawMessage `json:"definition,omitempty"`
+}
+
+// DefinitionList is every registered name with its hash.
+type DefinitionList struct {
+	Definitions []DefinitionReply `json:"definitions"`
+}
+
+// Event hints that a run changed. It is published once for each commit, and
+// may get lost: whoever must know asks for the status.
+type Event struct {
+	RunID   RunID  `json:"run_id"`
+	Status  Status `json:"status"`
+	Applied uint64 `json:"applied"` // sequence of the last command that was folded
+}
+
+// DeadLetter is a command that could not be folded.
+type DeadLetter struct {
+	Sequence uint64 `json:"sequence"` // in the command stream
+	RunID    string `json:"run_id"`   // as it was spelled
+	Verb     string `json:"verb"`
+	Error    *Error `json:"error"`
+	Payload  []byte `json:"payload,omitempty"` // in base64
+}

@@ -1,0 +1,166 @@
+package drover
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Status is the state of a run.
+type Status string
+
+// The statuses of a run. The last six are terminal: such a run never changes
+// again, but for the state of its deliveries.
+const (
+	StatusRunning            Status = "running"
+	StatusWaiting            Status = "waiting" // parked: nothing but timers, waits and children is outstanding
+	StatusBlocked            Status = "blocked" // parked until an operator acts (programs only)
+	StatusCompleted          Status = "completed"
+	StatusFailed             Status = "failed"
+	StatusCancelled          Status = "cancelled"
+	StatusCompensated        Status = "compensated"         // failed or stopped, and every compensation succeeded
+	StatusCompensationFailed Status = "compensation_failed" // failed or stopped, and a compensation failed as well
+)
+
+// Terminal reports whether a run in this status is over.
+func (s Status) Terminal() bool {
+	switch s {
+	case StatusCompleted, StatusFailed, StatusCancelled, StatusCompensated, StatusCompensationFailed:
+		return true
+	case StatusRunning, StatusWaiting, StatusBlocked:
+		return false
+	}
+	return false
+}
+
+// NodeStatus is the state of a node, or of one item of its fan-out.
+type NodeStatus string
+
+// The statuses of a node. The last four are terminal.
+const (
+	NodePending   NodeStatus = "pending" // not all that it needs is over, or no slot is free
+	NodeRunning   NodeStatus = "running" // a call is outstanding, or its next attempt is due later
+	NodeWaiting   NodeStatus = "waiting" // parked on a timer, a delivery or a child
+	NodeDone      NodeStatus = "done"
+	NodeFailed    NodeStatus = "failed"
+	NodeCancelled NodeStatus = "cancelled"
+	NodeSkipped   NodeStatus = "skipped"
+)
+
+// Terminal reports whether a node in this status is over.
+func (s NodeStatus) Terminal() bool {
+	switch s {
+	case NodeDone, NodeFailed, NodeCancelled, NodeSkipped:
+		return true
+	case NodePending, NodeRunning, NodeWaiting:
+		return false
+	}
+	return false
+}
+
+// Run is what anyone may see of a run: its record, made readable. It carries
+// no secret.
+type Run struct {
+	ID         RunID             `json:"run_id"`
+	Workflow   WorkflowName      `json:"workflow,omitempty"`
+	Definition Hash              `json:"definition"`
+	Status     Status            `json:"status"`
+	Input      json.RawMessage   `json:"input,omitempty"`  // as JSON; absent where it is not inline and was not asked for
+	Result     json.RawMessage   `json:"result,omitempty"` // of a completed run
+	Error      *Error            `json:"error,omitempty"`  // of every other terminal run
+	Tags       map[string]string `json:"tags,omitempty"`
+	Parent     *CallID           `json:"parent,omitempty"` // the call of the parent run that started it
+	CreatedAt  time.Time         `json:"created_at"`
+	StartedAt  *time.Time        `json:"started_at,omitempty"`
+	EndedAt    *time.Time        `json:"ended_at,omitempty"`
+	Deadline   *time.Time        `json:"deadline,omitempty"` // of the whole run
+	Nodes      []Node            `json:"nodes"`              // in an order in which each comes after what it needs
+	Deliveries []Delivery        `json:"deliveries,omitempty"`
+	Unread     int               `json:"unread,omitempty"` // deliveries that no wait has read
+	Notes      []Note            `json:"notes,omitempty"`  // what happened and changed nothing
+	Applied    uint64            `json:"applied"`          // sequence of the last command that was folded into it
+}
+
+// Node is what anyone may see of a node.
+type Node struct {
+	ID        NodeID          `json:"id"`
+	Kind      Kind            `json:"kind"`
+	Status    NodeStatus      `json:"status"`
+	StartedAt *time.Time      `json:"started_at,omitempty"`
+	EndedAt   *time.Time      `json:"ended_at,omitempty"`
+	Output    json.RawMessage `json:"output,omitempty"` // absent where it is not inline and was not asked for
+	Error     *Error          `json:"error,omitempty"`
+	Attempts  []Attempt       `json:"attempts,omitempty"` // of a node without fan-out, oldest first
+	Items     *Items          `json:"items,omitempty"`    // of a fan-out
+	Child     RunID           `json:"child,omitempty"`    // of a `run` node
+}
+
+// Attempt is one call of a node.
+type Attempt struct {
+	Attempt   int        `json:"attempt"`
+	StartedAt time.Time  `json:"started_at"`
+	EndedAt   *time.Time `json:"ended_at,omitempty"`
+	Deadline  *time.Time `json:"deadline,omitempty"`
+	Instance  string     `json:"instance,omitempty"` // the function instance that did it
+	Error     *Error     `json:"error,omitempty"`
+}
+
+// Items sums up a fan-out: how many of its items are in which status, and the
+// single ones where they are few or were asked for.
+type Items struct {
+	Total  int                `json:"total"`
+	Counts map[NodeStatus]int `json:"counts"`
+	List   []Item             `json:"list,omitempty"`
+}
+
+// Item is one item of a fan-out.
+type Item struct {
+	Index     int             `json:"index"`
+	Status    NodeStatus      `json:"status"`
+	Attempts  int             `json:"attempts"`
+	StartedAt *time.Time      `json:"started_at,omitempty"`
+	EndedAt   *time.Time      `json:"ended_at,omitempty"`
+	Instance  string          `json:"instance,omitempty"`
+	Output    json.RawMessage `json:"output,omitempty"`
+	Errors    []Attempt       `json:"errors,omitempty"` // its failed attempts
+}
+
+// Note is something that reached a run and changed nothing, such as the late
+// result of an earlier attempt.
+type Note struct {
+	At   time.Time `json:"at"`
+	Text string    `json:"text"`
+}
+
+// DeliveryStatus is the state of one delivery of an outcome.
+type DeliveryStatus string
+
+// The states of a delivery.
+const (
+	DeliveryPending   DeliveryStatus = "pending"   // no receipt yet; it is tried again
+	DeliveryDelivered DeliveryStatus = "delivered" // there is a receipt
+)
+
+// Delivery is the state of one subscriber of a run's outcome.
+type Delivery struct {
+	ID        DeliveryID     `json:"delivery_id"`
+	Notify    Notify         `json:"notify"`
+	Status    DeliveryStatus `json:"status"`
+	Attempts  int            `json:"attempts"`
+	LastError *Error         `json:"last_error,omitempty"`
+	NextAt    *time.Time     `json:"next_at,omitempty"`
+	Receipt   string         `json:"receipt,omitempty"` // what the subscriber answered, cut to 256 bytes
+}
+
+// Outcome is what is told of a terminal run. All deliveries of one outcome to
+// one subscriber carry the same bytes.
+type Outcome struct {
+	DeliveryID DeliveryID        `json:"delivery_id"`
+	RunID      RunID             `json:"run_id"`
+	Workflow   WorkflowName      `json:"workflow,omitempty"`
+	Status     Status            `json:"status"`
+	Result     json.RawMessage   `json:"result"` // null unless the run completed
+	Error      *Error            `json:"error"`  // null if the run completed, and never null otherwise
+	StartedAt  time.Time         `json:"started_at"`
+	EndedAt    time.Time         `json:"ended_at"`
+	Tags       map[string]string `json:"tags,omitempty"`
+}
