@@ -1,0 +1,43 @@
+package subjects
+
+import "github.com/droverhq/drover"
+
+// The headers of commands, calls and deliveries.
+const (
+	HeaderReply     = "Drover-Reply"     // command: the inbox that wants the answer of the fold
+	HeaderCall      = "Drover-Call"      // call: its id
+	HeaderToken     = "Drover-Token"     // call, delivery: must come back with the result
+	HeaderRun       = "Drover-Run"       // call: the run
+	HeaderFunction  = "Drover-Function"  // call: the function
+	HeaderAttempt   = "Drover-Attempt"   // call: from 1
+	HeaderDeadline  = "Drover-Deadline"  // call: RFC 3339; a result after it is too late
+	HeaderHeartbeat = "Drover-Heartbeat" // call: a duration; silence for longer loses the call
+	HeaderDelivery  = "Drover-Delivery"  // outcome: its delivery id
+	HeaderNotify    = "Drover-Notify"    // queued delivery: JSON of the drover.Notify
+	HeaderCode      = "Drover-Error"     // answer: the code of an error
+)
+
+// The headers of the server that Drover uses.
+const (
+	HeaderSchedule        = "Nats-Schedule"                       // timer: "@at <RFC 3339 with fractions>"
+	HeaderScheduleTarget  = "Nats-Schedule-Target"                // timer: the subject to publish on
+	HeaderExpectedSubject = "Nats-Expected-Last-Subject-Sequence" // revision check
+	HeaderTTL             = "Nats-TTL"                            // lease
+	HeaderMessageID       = "Nats-Msg-Id"                         // dropped repeats
+	HeaderOperation       = "KV-Operation"                        // PURGE, DEL
+	HeaderMarker          = "Nats-Marker-Reason"                  // on what the server leaves of an expired key
+	HeaderSequence        = "Nats-Sequence"                       // of a message that was read directly
+	HeaderRollup          = "Nats-Rollup"                         // sub
+	HeaderRequestInfo     = "Nats-Request-Info"                   // who asks, set by the server
+	HeaderStatus          = "Status"                              // of an answer without a body
+	HeaderDescription     = "Description"                         // of a status, in words
+	HeaderPending         = "Nats-Pending-Messages"               // of a status: what a pull asked for and will not get
+)
+
+// The functions that every worker serves itself. No user may name one.
+const (
+	FunctionRequest drover.FunctionName = "_request" // a NATS request
+	FunctionHTTP    drover.FunctionName = "_http"    // an HTTP request
+	FunctionNotify  drover.FunctionName = "_notify"  // the delivery of an outcome
+	FunctionAgent   drover.FunctionName = "agent"    // a user's: performs agent nodes
+)

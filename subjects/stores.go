@@ -1,0 +1,184 @@
+package subjects
+
+import (
+	"encoding/base64"
+	"hash/fnv"
+	"strconv"
+	"strings"
+
+	"github.com/droverhq/drover"
+)
+
+// Partition is the partition of a run, out of so many. It equals what the
+// server's {{partition(n,1)}} makes of the run id.
+func Partition(run string, partitions int) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(run))
+	return int(h.Sum32() % uint32(partitions))
+}
+
+// The streams.
+
+// Commands is the stream of commands and timers.
+func (n Names) Commands() string { return n.upper }
+
+// Calls is the stream of queued calls.
+func (n Names) Calls() string { return n.upper + "_CALLS" }
+
+// Outcomes is the stream of outcomes.
+func (n Names) Outcomes() string { return n.upper + "_DONE" }
+
+// DeadLetters is the stream of commands that could not be folded.
+func (n Names) DeadLetters() string { return n.upper + "_DEAD" }
+
+// Consumer is the durable consumer of the queued calls of one function.
+func (n Names) Consumer(function drover.FunctionName) string {
+	return "fn_" + strings.ReplaceAll(string(function), ".", "=")
+}
+
+// The buckets.
+
+// Runs is the bucket of records.
+func (n Names) Runs() string { return n.upper + "_RUNS" }
+
+// Values is the bucket of values that are too big for their record.
+func (n Names) Values() string { return n.upper + "_VALUES" }
+
+// Definitions is the bucket of definitions and of registered names.
+func (n Names) Definitions() string { return n.upper + "_DEFINITIONS" }
+
+// Hooks is the bucket of claims.
+func (n Names) Hooks() string { return n.upper + "_HOOKS" }
+
+// Fleet is the bucket of settings, members and partitions.
+func (n Names) Fleet() string { return n.upper + "_FLEET" }
+
+// BucketStream is the stream behind a bucket.
+func BucketStream(bucket string) string { return "KV_" + bucket }
+
+// BucketKey is the subject behind a key of a bucket.
+func BucketKey(bucket, key string) string { return "$KV." + bucket + "." + key }
+
+// ReadLatest is where the leader of a stream is asked for a message; the payload
+// says which.
+func ReadLatest(stream string) string { return "$JS.API.STREAM.MSG.GET." + stream }
+
+// ReadDirect is where any replica of a stream answers with the latest message on
+// a subject, if the stream allows direct reads.
+func ReadDirect(stream, subject string) string { return "$JS.API.DIRECT.GET." + stream + "." + subject }
+
+// The keys.
+
+// RunKey is the key of a record.
+func RunKey(partition int, run drover.RunID) string {
+	return strconv.Itoa(partition) + "." + string(run)
+}
+
+// RunOfKey gives the run of a RunKey.
+func RunOfKey(key string) (drover.RunID, bool) {
+	_, run, ok := strings.Cut(key, ".")
+	return drover.RunID(run), ok
+}
+
+// InputKey is the key of a run's input.
+func InputKey(run drover.RunID) string { return string(run) + ".input" }
+
+// ResultKey is the key of a run's result.
+func ResultKey(run drover.RunID) string { return string(run) + ".result" }
+
+// OutputKey is the key of what a call gave.
+func OutputKey(c drover.CallID) string {
+	key := string(c.Run) + ".node." + Encode(string(c.Node))
+	if c.Item != drover.NoItem {
+		key += "." + strconv.Itoa(c.Item)
+	}
+	if c.Undo {
+		key += ".undo"
+	}
+	return key + "." + strconv.Itoa(c.Attempt)
+}
+
+// ItemsKey is the key of the array that a fan-out goes over, where an
+// expression made it.
+func ItemsKey(run drover.RunID, node drover.NodeID) string {
+	return string(run) + ".items." + Encode(string(node))
+}
+
+// DeliveredKey is the key of a delivery's payload, by the sequence of its command.
+func DeliveredKey(run drover.RunID, sequence uint64) string {
+	return string(run) + ".delivered." + strconv.FormatUint(sequence, 10)
+}
+
+// ValuesOf matches the keys of every value of a run.
+func ValuesOf(run drover.RunID) string { return string(run) + ".>" }
+
+// DefinitionKey is the key of a definition.
+func DefinitionKey(hash drover.Hash) string { return "hash." + string(hash) }
+
+// NameKey is the key of a registered name, whose value is a hash.
+func NameKey(name drover.WorkflowName) string { return "name." + string(name) }
+
+// NameOfKey gives the registered name of a NameKey.
+func NameOfKey(key string) (drover.WorkflowName, bool) {
+	name, ok := strings.CutPrefix(key, "name.")
+	return drover.WorkflowName(name), ok
+}
+
+// NameKeys matches every NameKey.
+func NameKeys() string { return "name.*" }
+
+// HookKey is the key of the claim of a hook's token, which may be any text.
+func HookKey(token string) string { return Encode(token) }
+
+// SettingsKey is the key of the settings that a fleet was set up with.
+func SettingsKey() string { return "settings" }
+
+// MemberKey is the key of a worker that lives.
+func MemberKey(worker string) string { return "worker." + worker }
+
+// MemberOfKey gives the worker of a MemberKey.
+func MemberOfKey(key string) (string, bool) { return strings.CutPrefix(key, "worker.") }
+
+// MemberKeys matches every MemberKey.
+func MemberKeys() string { return "worker.*" }
+
+// PartitionKey is the key of a partition's owner, epoch and cursor.
+func PartitionKey(partition int) string { return "partition." + strconv.Itoa(partition) }
+
+// PartitionOfKey gives the partition of a PartitionKey.
+func PartitionOfKey(key string) (int, bool) {
+	digits, ok := strings.CutPrefix(key, "partition.")
+	n, err := strconv.Atoi(digits)
+	return n, ok && err == nil && n >= 0
+}
+
+// PartitionKeys matches every PartitionKey.
+func PartitionKeys() string { return "partition.*" }
+
+// JanitorKey is the key of how far the clean-up of old runs has come.
+func JanitorKey() string { return "janitor" }
+
+// Encode makes any text a token of a key or a subject: text of letters,
+// digits, "-" and "_" that does not begin with "_" stays as it is, all else
+// becomes "_" and URL base64 without padding. Decode reads it back.
+func Encode(s string) string {
+	plain := s != "" && s[0] != '_'
+	for i := range len(s) {
+		c := s[i]
+		plain = plain && ('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_')
+	}
+	if plain {
+		return s
+	}
+	return "_" + base64.RawURLEncoding.EncodeToString([]byte(s))
+}
+
+// Decode reads what Encode wrote.
+func Decode(token string) (string, bool) {
+	coded, ok := strings.CutPrefix(token, "_")
+	if !ok {
+		return token, Encode(token) == token
+	}
+	s, err := base64.RawURLEncoding.DecodeString(coded)
+	return string(s), err == nil && Encode(string(s)) == token
+}

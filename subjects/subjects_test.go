@@ -1,0 +1,177 @@
+package subjects
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/droverhq/drover"
+)
+
+func TestPrefixes(t *testing.T) {
+	for prefix, ok := range map[string]bool{
+		"": true, "drover": true, "a": true, "fleet_2": true, strings.Repeat("a", 32): true,
+		"Drover": false, "2a": false, "_a": false, "a.b": false, "a-b": false, "a b": false, "é": false,
+		strings.Repeat("a", 33): false,
+	} {
+		n, err := New(prefix)
+		if (err == nil) != ok {
+			t.Errorf("prefix %q: error %v, want ok=%v", prefix, err, ok)
+		}
+		if ok && prefix != "" && n.Prefix() != prefix {
+			t.Errorf("prefix %q became %q", prefix, n.Prefix())
+		}
+	}
+	if n, _ := New(""); n != Default() || n.Prefix() != "drover" {
+		t.Errorf("no prefix is %q", n.Prefix())
+	}
+}
+
+// The texts below are the protocol: clients in other languages spell them.
+func TestSpelling(t *testing.T) {
+	n := Default()
+	call := drover.CallID{Run: "r1", Node: "plan", Item: drover.NoItem, Attempt: 2}
+	item := drover.CallID{Run: "r1", Node: "é", Item: 7, Undo: true, Attempt: 1}
+	for _, tc := range []struct{ got, want string }{
+		{n.In("r1", drover.VerbStart), "drover.in.r1.start"},
+		{n.InAll(), "drover.in.*.*"},
+		{n.CommandTransform(64), "drover.cmd.{{partition(64,1)}}.{{wildcard(1)}}.{{wildcard(2)}}"},
+		{n.CommandsOf(3), "drover.cmd.3.>"},
+		{n.Timer("r1", 42), "drover.timer.r1.42"},
+		{n.Call("r1", "llm.plan"), "drover.call.r1.llm.plan"},
+		{n.CallsTo("llm.plan"), "drover.call.*.llm.plan"},
+		{n.CallsOf("r1"), "drover.call.r1.>"},
+		{n.Consumer("llm.plan"), "fn_llm=plan"},
+		{n.Cancel("r1", "llm.plan"), "drover.cancel.r1.llm.plan"},
+		{n.CancelsTo("llm.plan"), "drover.cancel.*.llm.plan"},
+		{n.Done("", "r1"), "drover.done._.r1"},
+		{n.Done("naming", "r1"), "drover.done.naming.r1"},
+		{n.DoneOf("r1"), "drover.done.*.r1"},
+		{n.Dead(3, 9), "drover.dead.3.9"},
+		{n.API("start"), "drover.api.start"},
+		{n.Commands(), "DROVER"},
+		{n.Calls(), "DROVER_CALLS"},
+		{n.Outcomes(), "DROVER_DONE"},
+		{n.DeadLetters(), "DROVER_DEAD"},
+		{BucketStream(n.Runs()), "KV_DROVER_RUNS"},
+		{BucketKey(n.Runs(), RunKey(3, "r1")), "$KV.DROVER_RUNS.3.r1"},
+		{OutputKey(call), "r1.node.plan.2"},
+		{OutputKey(item), "r1.node._w6k.7.undo.1"},
+		{HookKey("order/7"), "_b3JkZXIvNw"},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("%q, want %q", tc.got, tc.want)
+		}
+	}
+}
+
+func TestParseCommand(t *testing.T) {
+	for _, tc := range []struct {
+		subject   string
+		partition int
+		run, verb string
+		ok        bool
+	}{
+		{"drover.cmd.7.r1.start", 7, "r1", "start", true},
+		{"drover.cmd.7.what ever.dance", 7, "what ever", "dance", true},
+		{"drover.cmd.x.r1.start", 0, "", "", false},
+		{"drover.cmd.7.r1", 0, "", "", false},
+		{"drover.cmd.7.r1.start.now", 0, "", "", false},
+		{"drover.in.r1.start", 0, "", "", false},
+		{"other.cmd.7.r1.start", 0, "", "", false},
+		{"", 0, "", "", false},
+	} {
+		partition, run, verb, ok := Default().ParseCommand(tc.subject)
+		if ok != tc.ok || ok && (partition != tc.partition || run != tc.run || verb != tc.verb) {
+			t.Errorf("%q: %d %q %q %v", tc.subject, partition, run, verb, ok)
+		}
+	}
+}
+
+func TestKeysAreReadBack(t *testing.T) {
+	if run, ok := RunOfKey(RunKey(12, "r-1")); !ok || run != "r-1" {
+		t.Errorf("run %q, %v", run, ok)
+	}
+	if id, ok := MemberOfKey(MemberKey("w_1")); !ok || id != "w_1" {
+		t.Errorf("member %q, %v", id, ok)
+	}
+	if name, ok := NameOfKey(NameKey("naming")); !ok || name != "naming" {
+		t.Errorf("name %q, %v", name, ok)
+	}
+	if n, ok := PartitionOfKey(PartitionKey(12)); !ok || n != 12 {
+		t.Errorf("partition %d, %v", n, ok)
+	}
+	for _, key := range []string{"", SettingsKey(), JanitorKey(), "partition.", "partition.x", "partition.-1"} {
+		if _, ok := PartitionOfKey(key); ok {
+			t.Errorf("%q is read as a partition", key)
+		}
+		if _, ok := MemberOfKey(key); ok {
+			t.Errorf("%q is read as a member", key)
+		}
+	}
+}
+
+func TestPartitionsAreEven(t *testing.T) {
+	const runs, partitions = 64_000, 64
+	var count [partitions]int
+	for i := range runs {
+		count[Partition(string(drover.KeyRunID("", strconv.Itoa(i))), partitions)]++
+	}
+	for n, c := range count {
+		if c < runs/partitions*3/4 || c > runs/partitions*5/4 {
+			t.Errorf("partition %d has %d of %d runs", n, c, runs)
+		}
+	}
+}
+
+// FuzzEncode: any text becomes one token, and comes back.
+func FuzzEncode(f *testing.F) {
+	for _, s := range []string{"", "plan", "_plan", "a.b", "é", "a b*>", "\xff\x00", "-", "order/7"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		token := Encode(s)
+		if token == "" || strings.ContainsFunc(token, func(r rune) bool {
+			return r > '~' || !strings.ContainsRune("-_", r) && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+		}) {
+			t.Fatalf("%q became %q, which is no token", s, token)
+		}
+		if back, ok := Decode(token); !ok || back != s {
+			t.Fatalf("%q became %q, and that %q, %v", s, token, back, ok)
+		}
+	})
+}
+
+// FuzzDecode: what is read is what would be written, so that a text has one token.
+func FuzzDecode(f *testing.F) {
+	for _, s := range []string{"plan", "_", "_w6k", "_w6l", "_cGxhbg", "_!", "a.b", ""} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, token string) {
+		if s, ok := Decode(token); ok && Encode(s) != token {
+			t.Fatalf("%q is read as %q, whose token is %q", token, s, Encode(s))
+		}
+	})
+}
+
+// FuzzOutputKey: two calls never have one key.
+func FuzzOutputKey(f *testing.F) {
+	f.Add("r/a@1", "r/a@2")
+	f.Add("r/a#1@1", "r/a/undo@1")
+	f.Add("r/a#1/undo@1", "r/a#1@1")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		x, errX := drover.ParseCallID(a)
+		y, errY := drover.ParseCallID(b)
+		if errX != nil || errY != nil {
+			return
+		}
+		if (OutputKey(x) == OutputKey(y)) != (x == y) {
+			t.Fatalf("calls %v and %v have the keys %q and %q", x, y, OutputKey(x), OutputKey(y))
+		}
+		for _, reserved := range []string{InputKey(x.Run), ResultKey(x.Run)} {
+			if OutputKey(x) == reserved {
+				t.Fatalf("call %v has the key %q", x, reserved)
+			}
+		}
+	})
+}
