@@ -1,0 +1,93 @@
+package machine
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"github.com/klauspost/compress/s2"
+
+	"github.com/droverhq/drover"
+)
+
+// Decode reads what Encode wrote, with any schema version up to Version. Its
+// error is a *drover.Error with CodeInternal.
+func Decode(data []byte) (*State, error) {
+	if len(data) > 0 && data[0] == packed {
+		size, err := s2.DecodedLen(data[1:])
+		if err != nil || size > maxRecord {
+			return nil, broken("its block has no size that can be")
+		}
+		if data, err = s2.Decode(nil, data[1:]); err != nil {
+			return nil, broken(err.Error())
+		}
+	}
+	s := &State{}
+	if err := json.Unmarshal(data, s); err != nil {
+		return nil, broken(err.Error())
+	}
+	if s.V < 1 || s.V > Version {
+		return nil, drover.Errorf(drover.CodeInternal, "a record has schema version %d, and this binary knows 1 to %d: update it", s.V, Version)
+	}
+	if why := s.sound(); why != "" {
+		return nil, broken(why)
+	}
+	return s, nil
+}
+
+func broken(why string) *drover.Error {
+	return drover.Errorf(drover.CodeInternal, "a record cannot be read: %s", why)
+}
+
+// sound says what keeps the state from being worked with, or "".
+func (s *State) sound() string {
+	if s.Run == "" || len(s.Nodes) == 0 || len(s.Nodes) > drover.MaxNodes {
+		return "it has no run or no nodes"
+	}
+	for i := range s.Nodes {
+		ns := &s.Nodes[i]
+		if !ns.Status.known() || ns.Status == MarkStored {
+			return "a node has a status that is unknown"
+		}
+		for j := range ns.Failed {
+			if ns.Failed[j].Error == nil {
+				return "an attempt failed without an error"
+			}
+		}
+		if ns.Items != nil && !ns.Items.sound() {
+			return "the items of a fan-out do not fit together"
+		}
+	}
+	for _, list := range [][]Active{s.Active, s.Ready} {
+		for i := range list {
+			a := &list[i]
+			if a.Node < 0 || a.Node >= len(s.Nodes) || a.Item < drover.NoItem {
+				return "something is outstanding for a node that is none"
+			}
+			if it := s.Nodes[a.Node].Items; a.Item != drover.NoItem && (it == nil || a.Item >= it.Total) {
+				return "something is outstanding for an item that is none"
+			}
+		}
+	}
+	if !slices.IsSortedFunc(s.Active, func(x, y Active) int { return cmp.Or(cmp.Compare(x.Node, y.Node), cmp.Compare(x.Item, y.Item)) }) {
+		return "what is outstanding is not in order"
+	}
+	for _, seen := range s.Seen {
+		if len(seen) < idDigits {
+			return "a digest of a delivery is too short"
+		}
+	}
+	if u := s.Undo; u != nil && s.Error == nil {
+		return "it compensates without an error"
+	}
+	return ""
+}
+
+func (it *Items) sound() bool {
+	for _, m := range it.Marks {
+		if !m.known() {
+			return false
+		}
+	}
+	return it.Over >= 0 && it.Over <= it.Total
+}

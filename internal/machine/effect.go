@@ -1,0 +1,73 @@
+package machine
+
+import (
+	"time"
+
+	"github.com/droverhq/drover"
+)
+
+// EffectKind says what an effect is.
+type EffectKind string
+
+// The effects. Each may be performed any number of times.
+const (
+	EffectCall     EffectKind = "call"     // queue a call
+	EffectCancel   EffectKind = "cancel"   // tell a function that one call is not wanted any more
+	EffectWithdraw EffectKind = "withdraw" // take what is queued for the run and for each of Functions out of the queue, and tell their instances that none of it is wanted
+	EffectStart    EffectKind = "start"    // send a start to a child run
+	EffectStop     EffectKind = "stop"     // send a stop to a child run
+	EffectTell     EffectKind = "tell"     // tell the parent how the run ended
+	EffectDone     EffectKind = "done"     // publish the outcome
+	EffectDeliver  EffectKind = "deliver"  // queue the delivery of the outcome to one subscriber
+)
+
+// Owed names an effect by what the state holds. It is kept in the record until
+// the effect is known to have happened.
+type Owed struct {
+	Kind    EffectKind    `json:"e"`
+	Node    drover.NodeID `json:"n,omitempty"`
+	Item    int           `json:"i,omitempty"` // item + 1; 0: the node has none
+	Last    int           `json:"l,omitempty"` // item + 1 of the last item of a range; 0: only Item
+	Undo    bool          `json:"u,omitempty"` // of the compensation
+	Attempt int           `json:"a,omitempty"` // of a call, child or delivery
+	Index   int           `json:"x,omitempty"` // of the subscriber
+}
+
+// Effect is one thing to perform, with all that it takes. One of its pointers
+// is set, by its kind: Call for call and cancel, Start, Stop, Child (tell),
+// Outcome (done, deliver). Value is the one value that its message carries,
+// where that may be big: the input of a call or a child, the result of a run.
+type Effect struct {
+	Owed
+	Run      drover.RunID
+	Call     *Call
+	To       drover.RunID // start, stop, tell: the run that gets the command
+	Start    *drover.StartRequest
+	Stop     *drover.StopRequest
+	Child    *drover.ChildMessage
+	Outcome  *drover.Outcome
+	Delivery *Delivery
+	Value    Value
+	// Functions are the functions whose calls a withdraw takes back. Others may
+	// have calls of the run in the queue that are wanted: _notify has, and so
+	// have compensations. So it purges one subject for each of them, and never
+	// all that is queued for the run.
+	Functions []drover.FunctionName
+}
+
+// Call is one attempt, for a function.
+type Call struct {
+	ID        drover.CallID
+	Function  drover.FunctionName
+	Token     string
+	Deadline  time.Time
+	Heartbeat time.Duration // 0: not watched
+}
+
+// Delivery is one attempt to deliver an outcome to one subscriber.
+type Delivery struct {
+	ID      drover.DeliveryID
+	Notify  drover.Notify
+	Token   string
+	Attempt int
+}

@@ -1,0 +1,241 @@
+package machine
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/droverhq/drover"
+)
+
+// DecodeCommand reads the message of a command. The time is the log's. For a
+// start it gives the request as well, which is the one in the command: the
+// caller finds its definition and sets Start.Hash and Start.Secret. What cannot
+// be a command is refused with a code and a sentence, and nothing of it is used.
+// Unknown fields are ignored. The body of a tick is not read, that of a stop
+// may be empty.
+func DecodeCommand(seq uint64, at time.Time, run, verb string, data []byte, reply string) (*Command, *drover.StartRequest, *drover.Error) {
+	id, err := drover.ParseRunID(run)
+	if err != nil {
+		return nil, nil, drover.AsError(err, drover.CodeInvalidID)
+	}
+	c := &Command{Seq: seq, At: at, Run: id, Verb: drover.Verb(verb), Reply: reply}
+	if c.Verb == drover.VerbTick {
+		return c, nil, nil
+	}
+	if c.Verb == drover.VerbStart {
+		c.Start = &Start{}
+		bad := read(c, data, &c.Start.StartRequest)
+		if bad == nil {
+			bad = checkStart(id, &c.Start.StartRequest)
+		}
+		if bad != nil {
+			return nil, nil, bad
+		}
+		return c, &c.Start.StartRequest, nil
+	}
+	if bad := c.body(data); bad != nil {
+		return nil, nil, bad
+	}
+	return c, nil, nil
+}
+
+// body reads and checks the body of a command to a run that is there.
+func (c *Command) body(data []byte) *drover.Error {
+	var bad *drover.Error
+	switch c.Verb {
+	case drover.VerbStop:
+		c.Stop = &drover.StopRequest{}
+		if len(bytes.TrimSpace(data)) > 0 {
+			bad = read(c, data, c.Stop)
+		}
+	case drover.VerbDeliver:
+		c.Deliver = &drover.DeliverRequest{}
+		if bad = read(c, data, c.Deliver); bad == nil {
+			bad = checkDeliver(c.Deliver)
+		}
+	case drover.VerbResult:
+		c.Result = &drover.ResultMessage{}
+		if bad = read(c, data, c.Result); bad == nil {
+			bad = checkResult(c.Run, c.Result)
+		}
+	case drover.VerbChild:
+		c.Child = &drover.ChildMessage{}
+		if bad = read(c, data, c.Child); bad == nil {
+			bad = sameRun(c.Run, c.Child.Call)
+			c.Child.Result = compact(c.Child.Result)
+		}
+	case drover.VerbHeard:
+		c.Heard = &drover.HeardMessage{}
+		bad = read(c, data, c.Heard)
+	case drover.VerbStart, drover.VerbTick:
+	default:
+		bad = drover.Errorf(drover.CodeUnknownVerb, "run %s cannot be told to %q: use start, stop, tick or deliver", c.Run, cut(string(c.Verb), 60))
+	}
+	return bad
+}
+
+// read reads a body strictly: UTF-8, one JSON object, each field of its type.
+func read(c *Command, data []byte, into any) *drover.Error {
+	invalid := func(format string, args ...any) *drover.Error {
+		return drover.Errorf(drover.CodeInvalidRequest, "the body of %s for run %s "+format, append([]any{c.Verb, c.Run}, args...)...)
+	}
+	body := bytes.TrimSpace(data)
+	switch {
+	case !utf8.Valid(body):
+		return invalid("is not UTF-8")
+	case len(body) == 0:
+		return invalid("is empty: send a JSON object")
+	case body[0] != '{':
+		return invalid("begins with %q: send a JSON object", body[:1])
+	case nested(body) > maxNesting:
+		return invalid("is nested deeper than %d levels: make it flatter", maxNesting)
+	}
+	err := json.Unmarshal(body, into)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return invalid("has a %s in %q, where %s must be", wrong.Value, wrong.Field, wrong.Type)
+	}
+	if err != nil {
+		if e := drover.AsError(err, ""); e.Code != "" {
+			return e
+		}
+		return invalid("is no JSON: %s", err)
+	}
+	return nil
+}
+
+func checkStart(run drover.RunID, r *drover.StartRequest) *drover.Error {
+	invalid := func(format string, args ...any) *drover.Error {
+		return drover.Errorf(drover.CodeInvalidRequest, "the start of run "+string(run)+" "+format, args...)
+	}
+	if isNull(r.Definition) {
+		r.Definition = nil
+	}
+	said := 0
+	for _, is := range []bool{r.Definition != nil, r.Hash != "", r.Workflow != ""} {
+		if is {
+			said++
+		}
+	}
+	if said != 1 {
+		return invalid("must say what to run with exactly one of definition, hash and workflow, and has %d of them", said)
+	}
+	if r.Hash != "" {
+		if _, err := drover.ParseHash(string(r.Hash)); err != nil {
+			return drover.AsError(err, drover.CodeInvalidID)
+		}
+	}
+	if r.Workflow != "" {
+		if _, err := drover.ParseWorkflowName(string(r.Workflow)); err != nil {
+			return drover.AsError(err, drover.CodeInvalidID)
+		}
+	}
+	switch {
+	case len(r.Definition) > 2*drover.MaxDefinition: // in a string of YAML much is escaped
+		return drover.Errorf(drover.CodeTooLarge, "the definition of run %s has %d bytes, more than %d", run, len(r.Definition), drover.MaxDefinition)
+	case len(r.IdempotencyKey) > drover.MaxIdempotencyKey:
+		return drover.Errorf(drover.CodeTooLarge, "the idempotency_key of run %s has %d bytes, more than %d", run, len(r.IdempotencyKey), drover.MaxIdempotencyKey)
+	}
+	if r.Input = compact(r.Input); len(r.Input) > drover.MaxValue {
+		return drover.Errorf(drover.CodeTooLarge, "the input of run %s has %d bytes, more than %d: pass a reference to it", run, len(r.Input), drover.MaxValue)
+	}
+	if want := drover.KeyRunID("", r.IdempotencyKey); r.IdempotencyKey != "" && run != want {
+		return drover.Errorf(drover.CodeConflict, "run %s is not the run of its idempotency_key: start run %s, or leave the key out", run, want)
+	}
+	if p := r.Parent; p != nil && (p.Depth < 1 || len(p.Token) > 128 || p.Call.Run == "" || drover.ChildRunID(p.Call) != run) {
+		return invalid("has a parent that it is no child of: leave parent out")
+	}
+	return checkTold(run, r)
+}
+
+// checkTold checks tags and subscribers.
+func checkTold(run drover.RunID, r *drover.StartRequest) *drover.Error {
+	if len(r.Tags) > drover.MaxTags {
+		return drover.Errorf(drover.CodeTooLarge, "run %s has %d tags, more than %d", run, len(r.Tags), drover.MaxTags)
+	}
+	for k, v := range r.Tags {
+		if k == "" || len(k) > drover.MaxTag || len(v) > drover.MaxTag {
+			return drover.Errorf(drover.CodeInvalidRequest, "tag %q of run %s must have a key of 1 to %d bytes, and a value of at most so many", cut(k, 60), run, drover.MaxTag)
+		}
+	}
+	if len(r.Notify) > drover.MaxSubscribers {
+		return drover.Errorf(drover.CodeTooLarge, "run %s has %d subscribers, more than %d", run, len(r.Notify), drover.MaxSubscribers)
+	}
+	for i, n := range r.Notify {
+		if why := unpublishable(n.Subject); why != "" {
+			return drover.Errorf(drover.CodeInvalidRequest, "notify %d of run %s cannot be told on subject %q: %s", i, run, cut(n.Subject, 60), why)
+		}
+	}
+	return nil
+}
+
+// unpublishable says why nobody may be told on a subject, or "".
+func unpublishable(subject string) string {
+	const most = 256
+	if subject == "" || len(subject) > most {
+		return fmt.Sprintf("it must have 1 to %d bytes", most)
+	}
+	tokens := strings.Split(subject, ".")
+	for _, token := range tokens {
+		if token == "" || strings.ContainsAny(token, "*>") {
+			return "it must be tokens that are joined by single dots, without wildcards"
+		}
+	}
+	for _, r := range subject {
+		if r <= ' ' || r == 0x7f || r == utf8.RuneError {
+			return "it may not hold spaces or control characters"
+		}
+	}
+	if strings.HasPrefix(tokens[0], "$") {
+		return "subjects that begin with $ are the server's"
+	}
+	if len(tokens) > 1 && tokens[0] == "drover" && tokens[1] != "api" {
+		return "it is Drover's own"
+	}
+	return ""
+}
+
+func checkDeliver(r *drover.DeliverRequest) *drover.Error {
+	const name, id = 128, 256
+	if r.Name == "" || len(r.Name) > name {
+		return drover.Errorf(drover.CodeInvalidRequest, "a delivery must name its wait, in 1 to %d bytes", name)
+	}
+	if len(r.ID) > id {
+		return drover.Errorf(drover.CodeTooLarge, "the id of a delivery has %d bytes, more than %d", len(r.ID), id)
+	}
+	if r.Payload = compact(r.Payload); len(r.Payload) > drover.MaxValue {
+		return drover.Errorf(drover.CodeTooLarge, "the payload of delivery %q has %d bytes, more than %d: pass a reference to it", r.Name, len(r.Payload), drover.MaxValue)
+	}
+	return nil
+}
+
+func checkResult(run drover.RunID, m *drover.ResultMessage) *drover.Error {
+	if bad := sameRun(run, m.Call); bad != nil {
+		return bad
+	}
+	said := 0
+	for _, is := range []bool{m.Output != nil, m.Error != nil, !isNull(m.Progress)} {
+		if is {
+			said++
+		}
+	}
+	if said > 1 {
+		return drover.Errorf(drover.CodeInvalidRequest, "the result of call %s must have one of output, error and progress, and has %d", m.Call, said)
+	}
+	m.Output = compact(m.Output)
+	if isNull(m.Progress) {
+		m.Progress = nil
+	}
+	return nil
+}
+
+func sameRun(run drover.RunID, call drover.CallID) *drover.Error {
+	if call.Run != run {
+		return drover.Errorf(drover.CodeInvalidRequest, "call %s was sent to run %s: send it to run %s", call, run, call.Run)
+	}
+	return nil
+}

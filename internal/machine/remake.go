@@ -1,0 +1,111 @@
+package machine
+
+import (
+	"errors"
+
+	"github.com/droverhq/drover"
+)
+
+// Effects makes owed effects again, as Apply made them, in the same order.
+// Those that were overtaken, such as a call that is not outstanding any more,
+// are left out. The only error is a *NeedError; the state stays as it is.
+func Effects(p *Plan, s *State, owed []Owed, v Values) ([]Effect, error) {
+	s.derive(p)
+	f := newFold(p, s, v)
+	f.frozen = true
+	for _, o := range owed {
+		first, last := o.Item, max(o.Item, o.Last)
+		o.Last = 0
+		for o.Item = first; o.Item <= last; o.Item++ {
+			if err := f.remake(o); errors.Is(err, errMissing) {
+				continue // and find out what else is
+			}
+		}
+	}
+	if len(f.need) > 0 {
+		return nil, &NeedError{Keys: f.need}
+	}
+	return f.effects, nil
+}
+
+// remake makes one effect again.
+func (f *fold) remake(o Owed) error {
+	switch o.Kind {
+	case EffectTell:
+		if f.s.Parent != nil && f.s.Terminal() {
+			f.effect(f.tell())
+		}
+	case EffectDone:
+		if f.s.Terminal() {
+			f.effect(f.done())
+		}
+	case EffectDeliver:
+		if o.Index >= 0 && o.Index < len(f.s.Notify) {
+			if sub := &f.s.Notify[o.Index]; !sub.Done && sub.Next == 0 && sub.Tried+1 == o.Attempt && f.s.Terminal() {
+				f.effect(f.notify(o.Index))
+			}
+		}
+	case EffectWithdraw:
+		f.withdraw()
+	case EffectCall, EffectCancel, EffectStart, EffectStop:
+		return f.remakeNode(o)
+	}
+	return nil
+}
+
+// remakeNode makes an effect of a node or an item again.
+func (f *fold) remakeNode(o Owed) error {
+	i, ok := f.p.index[o.Node]
+	if !ok {
+		return nil
+	}
+	n, item := f.p.nodes[i], o.Item-1
+	if o.Undo && n.undo == nil || item >= 0 && (f.s.Nodes[i].Items == nil || item >= f.s.Nodes[i].Items.Total) {
+		return nil
+	}
+	id := f.callID(n, item, o.Undo, o.Attempt)
+	switch o.Kind {
+	case EffectCancel:
+		f.effect(f.cancel(n, id))
+		return nil
+	case EffectStop:
+		f.effect(f.stopChild(n, id))
+		return nil
+	case EffectCall, EffectStart, EffectTell, EffectDone, EffectDeliver, EffectWithdraw:
+	}
+	a := &Active{Node: i, Item: item, Attempt: o.Attempt}
+	if n.kind != drover.KindRun || o.Undo || !n.step.Run.Detach {
+		kind := ActiveCall
+		if o.Kind == EffectStart {
+			kind = ActiveChild
+		}
+		at := f.outstanding(&id, kind)
+		if at < 0 {
+			return nil
+		}
+		a = &f.s.Active[at]
+	}
+	e, err := f.attempt(n, a)
+	if err == nil {
+		f.effect(e)
+	}
+	return err
+}
+
+// Compact names effects as a record keeps them: those of consecutive items as
+// one range.
+func Compact(effects []Effect) []Owed {
+	var list []Owed
+	for i := range effects {
+		o := effects[i].Owed
+		if n := len(list) - 1; n >= 0 && o.Item > 0 && o.Last == 0 {
+			if prev := &list[n]; o.Item == max(prev.Item, prev.Last)+1 && prev.Item > 0 &&
+				o == (Owed{Kind: prev.Kind, Node: prev.Node, Item: o.Item, Undo: prev.Undo, Attempt: prev.Attempt, Index: prev.Index}) {
+				prev.Last = o.Item
+				continue
+			}
+		}
+		list = append(list, o)
+	}
+	return list
+}

@@ -1,0 +1,136 @@
+package machine
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+
+	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/subjects"
+)
+
+// begin makes a run.
+func begin(p *Plan, c *Command, v Values) (Step, error) {
+	if c.Verb != drover.VerbStart || c.Start == nil {
+		return refuse(nil, drover.Errorf(drover.CodeNotFound, "there is no run %s: start it first, or check its id", c.Run)), nil
+	}
+	if p == nil {
+		return refuseStart(nil, c, drover.Errorf(drover.CodeNotFound, "run %s cannot start: its definition was not found", c.Run)), nil
+	}
+	if bad := admit(p, c); bad != nil {
+		return refuseStart(nil, c, bad), nil
+	}
+	s := newState(p, c)
+	s.derive(p)
+	f := newFold(p, s, v)
+	f.at(c.At)
+	f.changed = true
+	s.Created = f.now
+	if p.Definition.Timeout > 0 {
+		s.Due = after(f.ceil, time.Duration(p.Definition.Timeout))
+	}
+	s.Input = f.keep(compact(c.Start.Input), subjects.InputKey(s.Run))
+	for i := range p.nodes {
+		if f.d.unmet[i] == 0 {
+			f.queue = append(f.queue, i)
+		}
+	}
+	f.advance()
+	f.answer = drover.StartReply{RunID: s.Run, Created: true, Status: f.shown()}
+	if len(f.need) > 0 {
+		return Step{}, &NeedError{Keys: f.need}
+	}
+	return f.step(c), nil
+}
+
+// admit says why a start may not make a run, or nil.
+func admit(p *Plan, c *Command) *drover.Error {
+	if p.Hash != c.Start.Hash {
+		return drover.Errorf(drover.CodeInternal, "run %s starts definition %s, and was given the plan of %s", c.Run, c.Start.Hash, p.Hash)
+	}
+	if parent := c.Start.Parent; parent != nil && parent.Depth > drover.MaxDepth {
+		return drover.Errorf(drover.CodeTooLarge, "run %s would be nested %d deep in other runs, more than %d: let a run not start itself", c.Run, parent.Depth, drover.MaxDepth)
+	}
+	if p.input != nil {
+		if err := p.input.Validate(orNull(c.Start.Input)); err != nil {
+			return drover.Errorf(drover.CodeInvalidInput, "the input of run %s does not fit the input_schema: %s", c.Run, err)
+		}
+	}
+	return nil
+}
+
+func newState(p *Plan, c *Command) *State {
+	s := &State{
+		V: Version, Run: c.Run, Workflow: c.Start.Workflow, Hash: p.Hash, Status: drover.StatusRunning,
+		Secret: c.Start.Secret, Print: fingerprint(c.Start.Input), Tags: c.Start.Tags,
+		Nodes: make([]NodeState, len(p.nodes)),
+	}
+	if s.Workflow == "" {
+		s.Workflow = p.Name
+	}
+	for _, n := range c.Start.Notify {
+		s.Notify = append(s.Notify, Subscriber{Notify: n})
+	}
+	if parent := c.Start.Parent; parent != nil {
+		s.Depth = parent.Depth
+		if !parent.Detached {
+			s.Parent = &drover.Parent{Call: parent.Call, Token: parent.Token, Depth: parent.Depth}
+		}
+	}
+	return s
+}
+
+// restart answers a start of a run that is there already. A name may have been
+// registered anew since; a start by it is still the same start.
+func restart(s *State, c *Command) Step {
+	if c.Start == nil {
+		return refuse(s, drover.Errorf(drover.CodeInvalidRequest, "the start of run %s says nothing", s.Run))
+	}
+	input := fingerprint(c.Start.Input)
+	same := c.Start.Hash == s.Hash || c.Start.Workflow != "" && c.Start.Workflow == s.Workflow
+	switch {
+	case !same:
+		return refuseStart(s, c, drover.Errorf(drover.CodeConflict,
+			"run %s runs definition %s, and cannot start %s: use another run id or key", s.Run, s.Hash, c.Start.Hash))
+	case input != s.Print:
+		return refuseStart(s, c, drover.Errorf(drover.CodeConflict,
+			"run %s was started with another input (fingerprint %s, not %s): use another run id or key", s.Run, s.Print, input))
+	}
+	return Step{State: s, Answer: drover.StartReply{RunID: s.Run, Status: s.Status}}
+}
+
+// refuseStart refuses a start, and tells the parent, which waits for its child.
+func refuseStart(s *State, c *Command, err *drover.Error) Step {
+	step := refuse(s, err)
+	if c.Start.Parent != nil && !c.Start.Parent.Detached {
+		step.Effects = []Effect{TellRefused(c.Run, c.Start.Parent, err)}
+	}
+	return step
+}
+
+// TellRefused is the effect that tells a parent that its child could not be
+// started: for refusals that come before Apply. The effect has no state behind
+// it, so it has to be performed before the command is done with.
+func TellRefused(run drover.RunID, parent *drover.Parent, refused *drover.Error) Effect {
+	return Effect{
+		Owed: Owed{Kind: EffectTell}, Run: run, To: parent.Call.Run,
+		Child: &drover.ChildMessage{Call: parent.Call, Token: parent.Token, Child: run, Status: drover.StatusFailed, Error: refused},
+	}
+}
+
+// fingerprint is short, and differs where the input does.
+func fingerprint(input json.RawMessage) string {
+	sum := sha256.Sum256(orNull(compact(input)))
+	return hex.EncodeToString(sum[:8])
+}
+
+// compact takes the space out of JSON that is valid.
+func compact(raw json.RawMessage) json.RawMessage {
+	var b bytes.Buffer
+	if json.Compact(&b, raw) != nil || isNull(b.Bytes()) {
+		return nil
+	}
+	return b.Bytes()
+}
