@@ -1,0 +1,242 @@
+package partition
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/machine"
+)
+
+// batch is what was folded and waits for one commit.
+type batch struct {
+	items   []*item
+	answers []Op
+	effects []machine.Effect
+	puts    []machine.Put
+}
+
+// fold applies what is queued, until something must come first, and commits it.
+//
+// A command that changes nothing is finished at once while the batch is empty.
+// A refusal behind a change ends the batch, so that its dead letter can be
+// written after that change and before the next.
+func (p *Partition) fold(r *run) {
+	r.busy = true // nothing lets go of the run meanwhile
+	var b batch
+	for len(r.queue) > 0 && len(b.items) < maxBatch && (!r.single || len(b.items) == 0) {
+		it := r.queue[0]
+		if it.bad == nil && !p.foldable(r, it) {
+			break
+		}
+		step, err := p.apply(r, it)
+		var need *machine.NeedError
+		if errors.As(err, &need) {
+			p.rollBack(r, b.items)
+			p.fetch(r, need.Keys, func() { r.busy = false; p.step(r) })
+			return
+		}
+		if step.Refused != nil && len(b.items) > 0 {
+			break
+		}
+		p.pop(r)
+		if !p.take(r, &b, it, step) {
+			continue
+		}
+	}
+	if len(b.items) == 0 {
+		r.busy = false
+		return
+	}
+	p.encode(r, &b)
+}
+
+// foldable reports whether a command can be folded now.
+func (p *Partition) foldable(r *run, it *item) bool {
+	if it.start != nil {
+		return p.resolved(r, it)
+	}
+	return r.known
+}
+
+// apply folds one command, or finds that it was folded before.
+func (p *Partition) apply(r *run, it *item) (machine.Step, error) {
+	if it.bad != nil {
+		return machine.Step{Refused: it.bad}, nil
+	}
+	if it.cmd.Verb == drover.VerbTick {
+		r.ticking, r.tickAfter = false, p.now.Add(firstPause)
+	}
+	if !r.timer.Time().After(it.cmd.At) {
+		r.timer = 0 // it has come, or is about to, and may have found nothing due
+	}
+	if r.state != nil && it.seq <= r.state.Applied {
+		return machine.Step{State: r.state}, nil
+	}
+	plan := r.plan
+	if it.start != nil {
+		plan = it.plan
+		if r.state == nil {
+			it.cmd.Start.Secret = p.opts.Secret()
+		}
+		it.cmd.Start.Hash = plan.Hash
+	}
+	return machine.Apply(plan, r.state, it.cmd, r.value)
+}
+
+// take makes what a command did part of the batch. It is false where the
+// command is finished.
+func (p *Partition) take(r *run, b *batch, it *item, step machine.Step) bool {
+	answer := Op{Kind: OpAnswer, Reply: it.msg.Reply, Answer: step.Answer}
+	switch {
+	case step.Refused != nil:
+		p.bury(r, it, step.Refused, step.Effects)
+		return false
+	case !step.Changed && len(b.items) == 0:
+		it.finish()
+		if step.Answer != nil && answer.Reply != "" {
+			p.do(&answer, nil)
+		}
+		return false
+	}
+	if step.Changed {
+		r.state, r.known = step.State, true
+		if it.start != nil {
+			r.plan = it.plan
+		}
+	}
+	b.items = append(b.items, it)
+	b.effects = append(b.effects, step.Effects...)
+	b.puts = append(b.puts, step.Puts...)
+	if step.Answer != nil && answer.Reply != "" {
+		b.answers = append(b.answers, answer)
+	}
+	for _, put := range step.Puts {
+		r.keep(put.Key, put.JSON)
+	}
+	return true
+}
+
+func (p *Partition) pop(r *run) {
+	r.queue[0] = nil
+	r.queue = r.queue[1:]
+	p.queued--
+}
+
+// finish marks a command whose fold needs nothing more to be durable.
+func (it *item) finish() {
+	it.folded = true
+	it.msg.Data, it.cmd, it.start, it.plan = nil, nil, nil, nil
+}
+
+// rollBack puts the commands of a batch back in front of the queue, and the
+// state to what was last committed.
+func (p *Partition) rollBack(r *run, items []*item) {
+	r.queue = slices.Concat(items, r.queue)
+	p.queued += len(items)
+	if r.committed == nil {
+		r.state, r.known = nil, false
+		return
+	}
+	state, err := machine.Decode(r.committed)
+	if err != nil { // what was encoded can be decoded; if not, the store knows better
+		p.forget(r)
+		return
+	}
+	r.state = state
+}
+
+// forget drops what is in memory of a run: its record must be read.
+func (p *Partition) forget(r *run) {
+	r.known, r.doubt = false, true
+	r.state, r.committed, r.rev = nil, nil, 0
+}
+
+// encode makes the record of a batch, and commits it once nothing earlier
+// waits to be a dead letter.
+func (p *Partition) encode(r *run, b *batch) {
+	r.state.Timer = r.timer
+	r.state.Owed = machine.Compact(b.effects)
+	owed := r.state.Owed
+	for _, a := range r.owing {
+		r.state.Owed = append(r.state.Owed, a.owed...)
+	}
+	data, err := machine.Encode(r.state)
+	if err != nil {
+		p.impossible(r, b, err)
+		return
+	}
+	commit := func() { p.commit(r, b, owed, data) }
+	if r.burying > 0 {
+		r.held = commit
+		return
+	}
+	commit()
+}
+
+// commit writes the record.
+func (p *Partition) commit(r *run, b *batch, owed []machine.Owed, data []byte) {
+	op := &Op{Kind: OpCommit, Run: r.id, Revision: r.rev, Puts: b.puts, Data: data}
+	p.do(op, func(res Result) {
+		switch {
+		case res.Err == nil:
+			p.committed(r, b, owed, data, res.Revision)
+		case errors.Is(res.Err, ErrBusy):
+			p.again(r, OpCommit, res.Err, func(r *run) { p.commit(r, b, owed, data) })
+		case errors.Is(res.Err, ErrImpossible):
+			p.impossible(r, b, res.Err)
+		case errors.Is(res.Err, ErrConflict):
+			p.forget(r)
+			p.rollBackForgotten(r, b)
+			r.busy = false
+			p.step(r)
+		default: // it may have been written
+			p.forget(r)
+			p.rollBackForgotten(r, b)
+			p.again(r, OpCommit, res.Err, p.load)
+		}
+	})
+}
+
+func (p *Partition) rollBackForgotten(r *run, b *batch) {
+	r.queue = slices.Concat(b.items, r.queue)
+	p.queued += len(b.items)
+}
+
+// committed performs what a commit decided, and goes on.
+func (p *Partition) committed(r *run, b *batch, owed []machine.Owed, data []byte, rev uint64) {
+	r.busy, r.single, r.failures = false, false, 0
+	r.rev, r.committed = rev, data
+	a := p.act(r, owed, b.effects)
+	for _, it := range b.items {
+		it.acting = a
+		it.finish()
+	}
+	for i := range b.answers {
+		p.do(&b.answers[i], nil)
+	}
+	p.do(&Op{Kind: OpEvent, Run: r.id, Status: r.state.Status, Seq: r.state.Applied}, nil)
+	p.step(r)
+}
+
+// impossible finds the one command of a batch that can never be committed, and
+// makes it a dead letter.
+func (p *Partition) impossible(r *run, b *batch, err error) {
+	p.forget(r)
+	if len(b.items) == 1 {
+		b.items[0].bad = drover.Errorf(drover.CodeTooLarge,
+			"run %s cannot be stored after command %d: %v", r.id, b.items[0].seq, err)
+	}
+	p.rollBackForgotten(r, b)
+	r.busy, r.single = false, true
+	p.step(r)
+}
+
+// keep remembers a value that the next fold may want to read.
+func (r *run) keep(key string, value json.RawMessage) {
+	if r.values == nil {
+		r.values = map[string]json.RawMessage{}
+	}
+	r.values[key] = value
+}

@@ -1,0 +1,219 @@
+package partition
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/machine"
+)
+
+// Options of a partition.
+type Options struct {
+	// Cursor is the first sequence that its last owner did not finish.
+	Cursor uint64
+	// CoverAfter is how long a run may live with its wake-up in memory only.
+	// 0 means 10 s.
+	CoverAfter time.Duration
+	// IdleAfter is how long a parked run is kept in memory. 0 means 10 s.
+	IdleAfter time.Duration
+	// Secret gives the entropy of a new run: text that nobody can guess.
+	Secret func() string
+	// Plan gives a plan that is at hand, or nil. It must not block.
+	Plan func(*drover.StartRequest, drover.Hash) *machine.Plan
+	// Report is told of what failed and is tried again.
+	Report func(drover.RunID, OpKind, error)
+}
+
+// Partition is the loop of one owner of one partition. Its methods must not be
+// called at the same time.
+type Partition struct {
+	opts   Options
+	now    time.Time
+	runs   map[drover.RunID]*run
+	order  []*item // every command that is not done, in the order of the log
+	last   uint64  // the latest sequence that was received
+	nextID uint64
+	ends   map[uint64]func(Result) // awaited operations, what to do with the end of each
+	out    []*Op
+	alarms alarms
+	// acted remembers runs that were let go while the cursor had not passed
+	// them: up to which sequence their effects are known to have happened.
+	acted   map[drover.RunID]uint64
+	pruneAt int // how many of them make it worth to look for those that are passed
+	drain   bool
+	queued  int // commands that are not folded yet
+}
+
+// New makes the loop of a partition that has just been taken.
+func New(opts Options) *Partition {
+	if opts.CoverAfter == 0 {
+		opts.CoverAfter = 10 * time.Second
+	}
+	if opts.IdleAfter == 0 {
+		opts.IdleAfter = 10 * time.Second
+	}
+	opts.Cursor = max(opts.Cursor, 1)
+	if opts.Report == nil {
+		opts.Report = func(drover.RunID, OpKind, error) {}
+	}
+	return &Partition{
+		opts:  opts,
+		runs:  map[drover.RunID]*run{},
+		last:  opts.Cursor - 1,
+		ends:  map[uint64]func(Result){},
+		acted: map[drover.RunID]uint64{},
+	}
+}
+
+// Advance tells the time and does what is due. Time that goes back is ignored.
+func (p *Partition) Advance(now time.Time) {
+	if now.After(p.now) {
+		p.now = now
+	}
+	for {
+		ring, ok := p.alarms.due(p.now)
+		if !ok {
+			return
+		}
+		ring()
+	}
+}
+
+// Next is when Advance must be called at the latest; false: never.
+func (p *Partition) Next() (time.Time, bool) {
+	if len(p.alarms) == 0 {
+		return time.Time{}, false
+	}
+	return p.alarms[0].at, true
+}
+
+// Receive takes the next message of the log. One that was received before, or
+// that comes out of order, is ignored.
+func (p *Partition) Receive(m Message) {
+	if m.Seq <= p.last {
+		return
+	}
+	p.last = m.Seq
+	it := &item{seq: m.Seq, msg: m}
+	p.order = append(p.order, it)
+	id, err := drover.ParseRunID(m.Run)
+	if err != nil {
+		p.bury(nil, it, drover.AsError(err, drover.CodeInvalidID), nil)
+		return
+	}
+	var bad *drover.Error
+	it.cmd, it.start, bad = machine.DecodeCommand(m.Seq, m.At, m.Run, m.Verb, m.Data, m.Reply)
+	it.bad = bad
+	r := p.runs[id]
+	if r == nil {
+		r = &run{id: id}
+		p.runs[id] = r
+	}
+	p.queued++
+	r.queue = append(r.queue, it)
+	r.open = append(r.open, it)
+	p.step(r)
+}
+
+// Complete tells how an operation ended.
+func (p *Partition) Complete(id uint64, res Result) {
+	end, ok := p.ends[id]
+	if !ok {
+		return
+	}
+	delete(p.ends, id)
+	end(res)
+}
+
+// Take gives the operations to perform since the last call.
+func (p *Partition) Take() []*Op {
+	out := p.out
+	p.out = nil
+	return out
+}
+
+// Cursor is the first sequence that is not done: where the next owner must
+// begin to read.
+func (p *Partition) Cursor() uint64 {
+	if len(p.order) > 0 {
+		return p.order[0].seq
+	}
+	return p.last + 1
+}
+
+// Pass moves a partition with nothing to do past sequences of the stream that
+// hold nothing for it.
+func (p *Partition) Pass(seq uint64) { p.last = max(p.last, seq) }
+
+// Queued is how many commands are read but not folded. A driver stops to read
+// where it grows.
+func (p *Partition) Queued() int { return p.queued }
+
+// Live is how many runs are in memory.
+func (p *Partition) Live() int { return len(p.runs) }
+
+// Drain makes every wake-up durable, so that the next owner finds nothing to
+// repeat. The driver receives no more messages, and goes on until Quiet.
+func (p *Partition) Drain() {
+	p.drain = true
+	for _, id := range slices.Sorted(maps.Keys(p.runs)) { // in an order that a seed repeats
+		p.settle(p.runs[id])
+	}
+}
+
+// Quiet reports whether every received command is done and no operation is
+// under way.
+func (p *Partition) Quiet() bool { return len(p.order) == 0 && len(p.ends) == 0 }
+
+// do issues an operation, and has end called with its result.
+func (p *Partition) do(op *Op, end func(Result)) {
+	p.nextID++
+	op.ID = p.nextID
+	if op.Awaited() {
+		p.ends[op.ID] = end
+	}
+	p.out = append(p.out, op)
+}
+
+// insist issues an operation again and again until it succeeds.
+func (p *Partition) insist(op Op, done func()) {
+	failures := 0
+	var try func()
+	try = func() {
+		again := op
+		p.do(&again, func(res Result) {
+			if res.Err == nil {
+				done()
+				return
+			}
+			p.opts.Report(op.Run, op.Kind, res.Err)
+			p.alarms.add(p.now.Add(pause(failures)), try)
+			failures++
+		})
+	}
+	try()
+}
+
+// sweep takes commands that are done off the front of the order, and forgets
+// what only mattered while the cursor was before it.
+func (p *Partition) sweep() {
+	n := 0
+	for n < len(p.order) && p.order[n].done {
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	clear(p.order[:n])
+	p.order = p.order[n:]
+	if len(p.order) == 0 {
+		p.order = nil
+	}
+	if len(p.acted) > p.pruneAt {
+		cursor := p.Cursor()
+		maps.DeleteFunc(p.acted, func(_ drover.RunID, seq uint64) bool { return seq < cursor })
+		p.pruneAt = 2*len(p.acted) + 256
+	}
+}

@@ -1,0 +1,175 @@
+package partition
+
+import "time"
+
+// maxValues is how many bytes of values a run may keep in memory between folds.
+const maxValues = 1 << 20
+
+// settle finishes commands that need nothing more, sets the next alarm, and
+// lets go of a run that needs no memory.
+//
+// One open command is enough to have the next owner load the run, so only the
+// last one has to wait until the wake-up of the run is durable.
+func (p *Partition) settle(r *run) {
+	if p.runs[r.id] != r {
+		return
+	}
+	p.cover(r)
+	for len(r.open) > 0 {
+		it := r.open[0]
+		if !it.folded || it.acting != nil && !it.acting.done {
+			break
+		}
+		if len(r.open) == 1 && (r.busy || !r.covered()) {
+			break
+		}
+		it.done, it.acting = true, nil
+		r.open = r.open[1:]
+	}
+	p.sweep()
+	if p.idle(r) {
+		return
+	}
+	p.arm(r)
+}
+
+// covered reports whether the run needs no wake-up but those that are durable.
+// A wake-up at or before the present of the run has come already.
+func (r *run) covered() bool {
+	if r.state == nil {
+		return r.known
+	}
+	deadline := r.state.Deadline()
+	return deadline == 0 || r.timer > r.state.Now && r.timer <= deadline
+}
+
+// cover notes since when a wake-up is in memory only.
+func (p *Partition) cover(r *run) {
+	switch {
+	case r.state == nil || r.covered():
+		r.uncovered = time.Time{}
+	case r.uncovered.IsZero():
+		r.uncovered = p.now
+	}
+}
+
+// idle lets go of a run that nothing is asked of, and reports whether it did.
+func (p *Partition) idle(r *run) bool {
+	if r.busy || len(r.open) > 0 || len(r.owing) > 0 || r.burying > 0 || r.covering {
+		r.idleSince = time.Time{}
+		return false
+	}
+	if r.idleSince.IsZero() {
+		r.idleSince = p.now
+		size := 0
+		for _, v := range r.values {
+			size += len(v)
+		}
+		if size > maxValues {
+			r.values = nil
+		}
+	}
+	kept := r.state != nil && !r.state.Terminal() && !p.drain && p.now.Before(r.idleSince.Add(p.opts.IdleAfter))
+	if kept || !r.covered() {
+		return false
+	}
+	delete(p.runs, r.id)
+	if r.state != nil && r.state.Applied >= p.Cursor() {
+		p.acted[r.id] = r.state.Applied
+	}
+	*r = run{id: r.id} // alarms hold on to it for a while
+	return true
+}
+
+// arm sets the alarm of a run, where there is none that is as early.
+func (p *Partition) arm(r *run) {
+	at := p.wake(r)
+	if at.IsZero() || !r.alarm.IsZero() && !at.Before(r.alarm) {
+		return
+	}
+	r.alarm = at
+	p.alarms.add(at, func() {
+		if p.runs[r.id] != r {
+			return
+		}
+		if !r.alarm.After(at) {
+			r.alarm = time.Time{}
+		}
+		p.ring(r)
+	})
+}
+
+// wake is when the run must be looked at again; zero: never.
+func (p *Partition) wake(r *run) time.Time {
+	var at time.Time
+	earlier := func(t time.Time) {
+		if at.IsZero() || t.Before(at) {
+			at = t
+		}
+	}
+	if !r.uncovered.IsZero() {
+		if !r.ticking {
+			earlier(later(r.state.Deadline().Time(), r.tickAfter))
+		}
+		if !r.covering {
+			earlier(p.coverAt(r))
+		}
+	}
+	if !r.idleSince.IsZero() {
+		earlier(r.idleSince.Add(p.opts.IdleAfter))
+	}
+	return at
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// coverAt is when the wake-up of an uncovered run is to be made durable.
+func (p *Partition) coverAt(r *run) time.Time {
+	if p.drain {
+		return p.now
+	}
+	return r.uncovered.Add(p.opts.CoverAfter)
+}
+
+// ring does what is due for a run.
+func (p *Partition) ring(r *run) {
+	if !r.uncovered.IsZero() && r.state != nil {
+		if !r.ticking && !p.now.Before(later(r.state.Deadline().Time(), r.tickAfter)) {
+			p.tick(r)
+		}
+		if !r.covering && !p.now.Before(p.coverAt(r)) {
+			p.schedule(r)
+		}
+	}
+	p.settle(r)
+}
+
+// tick wakes the run through the log.
+func (p *Partition) tick(r *run) {
+	r.ticking = true
+	p.do(&Op{Kind: OpTick, Run: r.id}, func(res Result) {
+		if res.Err != nil {
+			r.ticking, r.tickAfter = false, p.now.Add(time.Second)
+			p.settle(r)
+		}
+	})
+}
+
+// schedule makes the next wake-up durable.
+func (p *Partition) schedule(r *run) {
+	r.covering = true
+	at := r.state.Deadline()
+	op := Op{Kind: OpSchedule, Run: r.id, At: at.Time(), Seq: r.state.Applied}
+	p.insist(op, func() {
+		r.covering = false
+		if r.timer == 0 || at < r.timer || r.state == nil || r.timer <= r.state.Now {
+			r.timer = at
+		}
+		p.settle(r)
+	})
+}
