@@ -1,0 +1,185 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/machine"
+	"github.com/droverhq/drover/internal/partition"
+)
+
+// inspect holds a record that is about to be written to the promises.
+func (w *World) inspect(run drover.RunID, old record, rec *record) {
+	state, err := machine.Decode(rec.data)
+	if err != nil {
+		w.violated("the record of %s cannot be decoded: %v", run, err)
+		return
+	}
+	plan := w.plans[state.Hash]
+	if err := state.Check(plan); err != nil {
+		w.violated("run %s: %v", run, err)
+	}
+	rec.seq = state.Applied
+	if rec.seq <= old.seq {
+		w.violated("run %s went from command %d to %d", run, old.seq, rec.seq)
+	}
+	if !state.Terminal() {
+		if f, ok := w.finals[run]; ok {
+			w.violated("run %s was %s, and is %s again", run, f.status, state.Status)
+		}
+		return
+	}
+	result, _ := json.Marshal(state.Result)
+	problem, _ := json.Marshal(state.Error)
+	f := final{state.Status, string(result), string(problem)}
+	if was, ok := w.finals[run]; ok && was != f {
+		w.violated("run %s ended as %+v, and now as %+v", run, was, f)
+	}
+	w.finals[run] = f
+}
+
+// settled reports whether everything that was asked for is over and told.
+func (w *World) settled() bool {
+	return w.unsettled() == ""
+}
+
+// unsettled names something that is not over or not told.
+func (w *World) unsettled() string {
+	for _, run := range slices.Sorted(maps.Keys(w.starts)) {
+		req := w.starts[run]
+		f, ok := w.finals[run]
+		if !ok {
+			return fmt.Sprintf("run %s is not over: %s", run, w.why(run))
+		}
+		if w.outcomes[run] == nil {
+			return fmt.Sprintf("run %s is %s, and its outcome was not published", run, f.status)
+		}
+		for i := range req.Notify {
+			id := drover.DeliveryID(fmt.Sprintf("%s:terminal:%d", run, i))
+			if w.heard[id] == nil {
+				return fmt.Sprintf("nobody heard %s", id)
+			}
+		}
+	}
+	return ""
+}
+
+func (w *World) why(run drover.RunID) string {
+	rec, ok := w.records[run]
+	if !ok {
+		return "it has no record"
+	}
+	state, err := machine.Decode(rec.data)
+	if err != nil {
+		return err.Error()
+	}
+	text := string(state.Status)
+	for _, r := range machine.Why(w.plans[state.Hash], state) {
+		text += "\n  " + r.Text
+	}
+	return text
+}
+
+// replay folds the log once more, command by command, and holds every record
+// against what comes of it. It finds commands that were folded twice, not at
+// all, or out of order.
+func (w *World) replay() {
+	states := map[drover.RunID]*machine.State{}
+	refused := map[uint64]*drover.Error{}
+	values := func(key string) (json.RawMessage, bool) { v, ok := w.values[key]; return v, ok }
+	for _, m := range w.log {
+		id, err := drover.ParseRunID(m.Run)
+		if err != nil {
+			refused[m.Seq] = drover.AsError(err, drover.CodeInvalidID)
+			continue
+		}
+		state, why := w.fold(states[id], id, m, values)
+		if why != nil {
+			refused[m.Seq] = why
+		}
+		if state != nil {
+			states[id] = state
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.records)) {
+		w.compare(id, states[id])
+	}
+	if len(states) != len(w.records) {
+		w.violated("a plain fold makes %d runs, there are %d records", len(states), len(w.records))
+	}
+	for _, seq := range slices.Sorted(maps.Keys(refused)) {
+		if w.dead[seq] == nil || w.dead[seq].Code != refused[seq].Code {
+			w.violated("command %d should be a dead letter: %v; there is %v", seq, refused[seq], w.dead[seq])
+		}
+	}
+	if len(w.dead) != len(refused) {
+		w.violated("there are %d dead letters, %d commands were refused", len(w.dead), len(refused))
+	}
+}
+
+// fold is the plain fold of one message. It gives nil for a state that is as
+// it was.
+func (w *World) fold(state *machine.State, id drover.RunID, m partition.Message, values machine.Values) (*machine.State, *drover.Error) {
+	cmd, req, bad := machine.DecodeCommand(m.Seq, m.At, m.Run, m.Verb, m.Data, "")
+	if bad != nil {
+		return nil, bad
+	}
+	var plan *machine.Plan
+	if state != nil {
+		plan = w.plans[state.Hash]
+	}
+	if req != nil {
+		got, err := w.resolve(req, "")
+		if err != nil {
+			return nil, drover.AsError(err, drover.CodeInternal)
+		}
+		plan = got
+		cmd.Start.Hash = plan.Hash
+		cmd.Start.Secret = w.secret(id)
+	}
+	step, err := machine.Apply(plan, state, cmd, values)
+	var need *machine.NeedError
+	switch {
+	case errors.As(err, &need):
+		w.violated("command %d of %s needs values that nobody stored: %q", m.Seq, id, need.Keys)
+		return nil, nil
+	case step.Refused != nil:
+		return nil, step.Refused
+	case step.Changed:
+		return step.State, nil
+	}
+	return nil, nil
+}
+
+// secret is the secret that the record of a run got.
+func (w *World) secret(id drover.RunID) string {
+	state, err := machine.Decode(w.records[id].data)
+	if err != nil {
+		return ""
+	}
+	return state.Secret
+}
+
+// compare holds a record against the state that a plain fold came to.
+func (w *World) compare(id drover.RunID, want *machine.State) {
+	got, err := machine.Decode(w.records[id].data)
+	if err != nil || want == nil {
+		w.violated("run %s: record %v, plain fold %v", id, err, want != nil)
+		return
+	}
+	var texts [2][]byte
+	for i, s := range []*machine.State{got, want} {
+		s.Timer, s.Owed = 0, nil
+		if texts[i], err = json.Marshal(s); err != nil {
+			w.violated("run %s: %v", id, err)
+		}
+	}
+	if !bytes.Equal(texts[0], texts[1]) {
+		w.violated("run %s: the record is not what the log gives:\nrecord %s\nfold   %s", id, texts[0], texts[1])
+	}
+}

@@ -1,0 +1,171 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"time"
+
+	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/machine"
+)
+
+// queued is a call in the work queue.
+type queued struct {
+	call  machine.Call
+	input json.RawMessage
+}
+
+// act performs one effect.
+func (w *World) act(e *machine.Effect) {
+	switch e.Kind {
+	case machine.EffectCall:
+		w.enqueue(e)
+	case machine.EffectCancel:
+		delete(w.queue, e.Call.ID.String())
+	case machine.EffectWithdraw:
+		for id, q := range w.queue {
+			if q.call.ID.Run == e.Run {
+				delete(w.queue, id)
+			}
+		}
+	case machine.EffectStart:
+		req := *e.Start
+		req.Input = w.value(e.Value)
+		w.starts[e.To] = &req
+		w.append(e.To, drover.VerbStart, req)
+	case machine.EffectStop:
+		w.append(e.To, drover.VerbStop, e.Stop)
+	case machine.EffectTell:
+		msg := *e.Child
+		msg.Result = w.value(e.Value)
+		w.append(e.To, drover.VerbChild, msg)
+	case machine.EffectDone:
+		w.publishOutcome(e)
+	case machine.EffectDeliver:
+		w.deliver(e)
+	default:
+		w.violated("unknown effect %q", e.Kind)
+	}
+}
+
+// enqueue puts a call into the queue, from which it comes at least once.
+func (w *World) enqueue(e *machine.Effect) {
+	q := &queued{call: *e.Call, input: w.value(e.Value)}
+	if id := q.call.ID.String(); w.queuedOnce[id] {
+		w.repeats++
+	} else {
+		w.queuedOnce[id] = true
+	}
+	w.queue[q.call.ID.String()] = q
+	w.soon(func() { w.pull(q) })
+	if w.chance(w.faults.Repeat) {
+		w.soon(func() { w.pull(q) })
+	}
+}
+
+// pull hands a call to an instance of its function. What happens is decided by
+// the id of the call, so that each delivery of it comes to the same.
+func (w *World) pull(q *queued) {
+	if w.queue[q.call.ID.String()] != q {
+		return // withdrawn, or acknowledged
+	}
+	if w.chance(w.faults.Lose) { // the instance dies; the queue hands it to another
+		w.at(w.now.Add(10*time.Second), func() { w.pull(q) })
+		return
+	}
+	fate := w.fate(q.call.ID.String())
+	takes := time.Duration(fate%200) * time.Millisecond
+	res := drover.ResultMessage{Call: q.call.ID, Token: q.call.Token, Instance: fmt.Sprintf("i%d", fate%3)}
+	switch kind := fate / 1000 % 20; {
+	case strings.HasPrefix(string(q.call.Function), "undo"):
+		res.Output = json.RawMessage(`null`)
+	case kind < 13:
+		res.Output = w.output(fate)
+	case kind < 16:
+		res.Error = drover.Errorf(drover.CodeFailed, "call %s failed", q.call.ID)
+	case kind < 17:
+		res.Error = &drover.Error{Code: drover.CodeFailed, Message: "never", Permanent: true}
+	case kind < 18:
+		res.Error = &drover.Error{Code: drover.CodeFailed, Message: "later", RetryAfter: drover.Duration(5 * time.Second)}
+	case kind < 19: // it answers when nobody listens any more
+		takes = q.call.Deadline.Sub(w.now) + time.Minute
+		res.Output = w.output(fate)
+	default: // it never answers
+		delete(w.queue, q.call.ID.String())
+		return
+	}
+	w.at(w.now.Add(takes), func() {
+		w.append(q.call.ID.Run, drover.VerbResult, res)
+		if w.chance(w.faults.Repeat) {
+			w.append(q.call.ID.Run, drover.VerbResult, res)
+		}
+		if !w.chance(w.faults.Lose) { // else the ack was lost
+			delete(w.queue, q.call.ID.String())
+		} else {
+			w.at(w.now.Add(10*time.Second), func() { w.pull(q) })
+		}
+	})
+}
+
+// output is what a function gives: now and then more than fits in a record.
+func (w *World) output(fate uint64) json.RawMessage {
+	pad := ""
+	if fate/7%8 == 0 {
+		pad = strings.Repeat("x", 3000)
+	}
+	return json.RawMessage(fmt.Sprintf(`{"n":%d,"list":[1,2,%d],"pad":%q}`, fate%10, fate%5, pad))
+}
+
+// fate is a number that belongs to a text in this world.
+func (w *World) fate(text string) uint64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d %s", w.Seed, text)
+	return h.Sum64() >> 8
+}
+
+// outcomeBytes are what everybody is told.
+func (w *World) outcomeBytes(e *machine.Effect) []byte {
+	o := *e.Outcome
+	o.Result = w.value(e.Value)
+	data, err := json.Marshal(o)
+	if err != nil {
+		w.violated("the outcome of %s cannot be encoded: %v", e.Run, err)
+	}
+	return data
+}
+
+func (w *World) publishOutcome(e *machine.Effect) {
+	data := w.outcomeBytes(e)
+	if was, ok := w.outcomes[e.Run]; ok && !bytes.Equal(was, data) {
+		w.violated("run %s has two outcomes:\n%s\n%s", e.Run, was, data)
+	}
+	w.outcomes[e.Run] = data
+}
+
+// deliver hands an outcome to a subscriber, who may be away.
+func (w *World) deliver(e *machine.Effect) {
+	data := w.outcomeBytes(e)
+	d := *e.Delivery
+	if was, ok := w.heard[d.ID]; ok && !bytes.Equal(was, data) {
+		w.violated("delivery %s has two payloads:\n%s\n%s", d.ID, was, data)
+	}
+	var try func()
+	try = func() {
+		if w.chance(w.faults.Lose) { // whoever delivers dies; the queue hands it to another
+			w.at(w.now.Add(10*time.Second), try)
+			return
+		}
+		msg := drover.HeardMessage{DeliveryID: d.ID, Token: d.Token, Attempt: d.Attempt}
+		if w.fate(fmt.Sprintf("%s %d", d.ID, d.Attempt))%3 == 0 && d.Attempt < 8 {
+			msg.Error = drover.Errorf(drover.CodeUnavailable, "nobody listens")
+		} else {
+			msg.Receipt = "ok"
+			w.heard[d.ID] = data
+		}
+		w.append(e.Run, drover.VerbHeard, msg)
+	}
+	w.soon(try)
+}

@@ -1,0 +1,209 @@
+package sim
+
+import (
+	"container/heap"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/machine"
+	"github.com/droverhq/drover/internal/partition"
+)
+
+// Faults says how often things go wrong, as chances from 0 to 1.
+type Faults struct {
+	Fail     float64 // an operation does not happen, and its owner is told
+	Unknown  float64 // an operation happens, and its owner is told that it may not have
+	Slow     float64 // something takes up to seconds instead of milliseconds
+	Repeat   float64 // a queued call or a client's command comes twice
+	Crash    float64 // an owner dies, at each of its steps
+	Zombie   float64 // another owner takes over while the old one goes on, at each step
+	Handover float64 // an owner gives the partition back in good order, at each of its steps
+	Lose     float64 // a function instance dies in the middle of a call
+}
+
+// World is everything outside of an owner.
+type World struct {
+	Seed   uint64
+	rng    *rand.Rand
+	now    time.Time
+	faults Faults
+	events events
+	ticket int
+
+	log      []partition.Message
+	records  map[drover.RunID]record
+	revision uint64
+	values   map[string]json.RawMessage
+	plans    map[drover.Hash]*machine.Plan
+	lease    lease
+	owners   []*owner
+	queue    map[string]*queued
+	dead     map[uint64]*drover.Error
+	outcomes map[drover.RunID][]byte
+	heard    map[drover.DeliveryID][]byte // what a subscriber got, by delivery
+	finals   map[drover.RunID]final
+	starts   map[drover.RunID]*drover.StartRequest // runs that a client or a parent asked for
+
+	repeats    int // calls that were queued more than once
+	queuedOnce map[string]bool
+	steps      int
+	commits    int
+	crashes    int
+	handovers  int
+	failure    error // the first violation
+}
+
+type record struct {
+	data []byte
+	rev  uint64
+	seq  uint64
+}
+
+// lease is what the fleet's bucket says of the partition.
+type lease struct {
+	epoch  int
+	cursor uint64
+}
+
+// final is how a run ended, as the first terminal record said.
+type final struct {
+	status drover.Status
+	result string
+	err    string
+}
+
+func newWorld(seed uint64, faults Faults) *World {
+	return &World{
+		Seed:       seed,
+		rng:        rand.New(rand.NewPCG(seed, 0x5eed)),
+		now:        time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC),
+		faults:     faults,
+		records:    map[drover.RunID]record{},
+		values:     map[string]json.RawMessage{},
+		plans:      map[drover.Hash]*machine.Plan{},
+		lease:      lease{cursor: 1},
+		queue:      map[string]*queued{},
+		dead:       map[uint64]*drover.Error{},
+		outcomes:   map[drover.RunID][]byte{},
+		heard:      map[drover.DeliveryID][]byte{},
+		finals:     map[drover.RunID]final{},
+		starts:     map[drover.RunID]*drover.StartRequest{},
+		queuedOnce: map[string]bool{},
+	}
+}
+
+// event is something that happens at a time.
+type event struct {
+	at     time.Time
+	ticket int // orders events of one time
+	do     func()
+}
+
+type events []event
+
+func (e events) Len() int { return len(e) }
+func (e events) Less(i, j int) bool {
+	if !e[i].at.Equal(e[j].at) {
+		return e[i].at.Before(e[j].at)
+	}
+	return e[i].ticket < e[j].ticket
+}
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	old := *e
+	last := old[len(old)-1]
+	*e = old[:len(old)-1]
+	return last
+}
+
+// at has something happen at a time, or now where that is past.
+func (w *World) at(t time.Time, do func()) {
+	if t.Before(w.now) {
+		t = w.now
+	}
+	w.ticket++
+	heap.Push(&w.events, event{t, w.ticket, do})
+}
+
+// soon has something happen after a time as it passes between machines.
+func (w *World) soon(do func()) { w.at(w.now.Add(w.latency()), do) }
+
+func (w *World) latency() time.Duration {
+	if w.chance(w.faults.Slow) {
+		return time.Duration(w.rng.Int64N(int64(3 * time.Second)))
+	}
+	return time.Duration(w.rng.Int64N(int64(2 * time.Millisecond)))
+}
+
+func (w *World) chance(p float64) bool { return p > 0 && w.rng.Float64() < p }
+
+// next lets the next event happen. It is false where there is none.
+func (w *World) next() bool {
+	if len(w.events) == 0 || w.failure != nil {
+		return false
+	}
+	e := heap.Pop(&w.events).(event)
+	w.now = e.at
+	w.steps++
+	e.do()
+	return true
+}
+
+// violated records that a promise was broken.
+func (w *World) violated(format string, args ...any) {
+	if w.failure == nil {
+		w.failure = fmt.Errorf("at %s: "+format, append([]any{w.now.Format("15:04:05.000")}, args...)...)
+	}
+}
+
+// append puts a command into the log.
+func (w *World) append(run drover.RunID, verb drover.Verb, payload any) uint64 {
+	data, ok := payload.([]byte)
+	if !ok && payload != nil {
+		var err error
+		if data, err = json.Marshal(payload); err != nil {
+			w.violated("a payload of %s cannot be encoded: %v", verb, err)
+		}
+	}
+	m := partition.Message{Seq: uint64(len(w.log)) + 1, At: w.now, Run: string(run), Verb: string(verb), Data: data}
+	w.log = append(w.log, m)
+	for _, o := range w.owners {
+		w.soon(o.read)
+	}
+	return m.Seq
+}
+
+// value gives a value in full.
+func (w *World) value(v machine.Value) json.RawMessage {
+	if v.Key == "" {
+		return v.JSON
+	}
+	data, ok := w.values[v.Key]
+	if !ok {
+		w.violated("the value %s is referred to, but was never stored", v.Key)
+	}
+	return data
+}
+
+// write is a revision-checked write of a record.
+func (w *World) write(op *partition.Op) (uint64, error) {
+	for _, put := range op.Puts {
+		if _, ok := w.values[put.Key]; !ok {
+			w.values[put.Key] = put.JSON
+		}
+	}
+	old := w.records[op.Run]
+	if old.rev != op.Revision {
+		return 0, partition.ErrConflict
+	}
+	w.revision++
+	w.commits++
+	rec := record{data: op.Data, rev: w.revision}
+	w.inspect(op.Run, old, &rec)
+	w.records[op.Run] = rec
+	return rec.rev, nil
+}
