@@ -1,0 +1,240 @@
+package function
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/droverhq/drover"
+)
+
+// What the queue is told of a message.
+const (
+	ackDone  = "+ACK"
+	ackNak   = "-NAK"
+	ackAlive = "+WPI"
+	ackTerm  = "+TERM"
+)
+
+// One try to make a result durable, and the pause after one that failed.
+const (
+	publishTry   = 5 * time.Second
+	publishAgain = 200 * time.Millisecond
+	envelope     = 64 << 10 // bytes of a payload that the server needs for other than the output
+)
+
+// answer tells the queue. It is not awaited: where it is lost, the message
+// comes again, and that is harmless.
+func (l *loop) answer(m *nats.Msg, what string) { _ = l.nc.Publish(m.Reply, []byte(what)) }
+
+// start performs a call in a slot, unless it runs already.
+func (l *loop) start(key string, c *call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if runs := l.inFlight[key]; runs != nil {
+		runs.message.Store(c.message.Load()) // the queue thought it was lost
+		return
+	}
+	l.inFlight[key] = c
+	l.busy++
+	ctx, end := context.WithCancelCause(context.WithValue(l.calls, callKey{}, c))
+	c.end = end
+	if l.f.message != nil {
+		l.running.Go(func() { l.handle(ctx, key, c) })
+		return
+	}
+	c.send = func(ctx context.Context, progress json.RawMessage) error {
+		return l.send(ctx, c, drover.ResultMessage{Progress: progress})
+	}
+	l.running.Go(func() { l.perform(ctx, key, c) })
+}
+
+// release frees the slot of a call.
+func (l *loop) release() {
+	l.mu.Lock()
+	l.busy--
+	l.mu.Unlock()
+	l.signal()
+}
+
+// forget ends a call.
+func (l *loop) forget(key string, c *call) {
+	c.end(nil)
+	l.mu.Lock()
+	delete(l.inFlight, key)
+	l.mu.Unlock()
+	l.signal()
+}
+
+func (l *loop) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// perform runs the handler of a call and settles it.
+func (l *loop) perform(ctx context.Context, key string, c *call) {
+	if !c.Deadline.IsZero() {
+		var stop context.CancelFunc
+		ctx, stop = context.WithDeadline(ctx, c.Deadline)
+		defer stop()
+	}
+	stopBeats := l.beat(c)
+	result := drover.ResultMessage{Error: wire(errGoexit(string(l.f.Name)))}
+	defer func() { // runs as well when the handler ends its goroutine
+		l.release()
+		stopBeats()
+		l.settle(ctx, c, result)
+		l.forget(key, c)
+	}()
+	result = l.invoke(ctx, c)
+}
+
+// invoke runs the handler.
+func (l *loop) invoke(ctx context.Context, c *call) (result drover.ResultMessage) {
+	name := string(l.f.Name)
+	defer func() {
+		if v := recover(); v != nil {
+			result = drover.ResultMessage{Error: wire(panicked(name, v, debug.Stack()))}
+		}
+	}()
+	out, err := l.f.call(ctx, c.input)
+	limit := min(drover.MaxValue, int(l.nc.MaxPayload())-envelope)
+	switch {
+	case err != nil:
+	case len(out) > limit:
+		err = tooLarge(name, len(out), limit)
+	case len(out) > 0 && !json.Valid(out):
+		err = invalidOutput(name, errors.New("it cannot be parsed"))
+	default:
+		return drover.ResultMessage{Output: out}
+	}
+	return drover.ResultMessage{Error: wire(err)}
+}
+
+// settle makes the result of a call durable, and takes the call off the queue.
+func (l *loop) settle(ctx context.Context, c *call, result drover.ResultMessage) {
+	failed := result.Error != nil
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, ErrCancelled), errors.Is(cause, context.DeadlineExceeded) && failed:
+		l.answer(c.message.Load(), ackDone) // nobody waits for it any more
+		return
+	case errors.Is(cause, ErrShutdown) && failed:
+		l.answer(c.message.Load(), ackNak)
+		return
+	}
+	for told := false; ; told = true {
+		err := l.send(l.publish, c, result)
+		late := !c.Deadline.IsZero() && !time.Now().Before(c.Deadline)
+		switch {
+		case err == nil || late:
+			l.answer(c.message.Load(), ackDone)
+			return
+		case errors.Is(err, nats.ErrMaxPayload):
+			result = drover.ResultMessage{Error: tooLarge(string(l.f.Name), len(result.Output), int(l.nc.MaxPayload())-envelope)}
+		case l.publish.Err() != nil || l.nc.IsClosed():
+			l.answer(c.message.Load(), ackNak)
+			return
+		}
+		if !told {
+			l.log.Warn("a result cannot be stored yet, trying again",
+				slog.String("call", c.ID.String()), slog.Any("error", err))
+		}
+		select {
+		case <-time.After(publishAgain):
+		case <-l.publish.Done():
+		}
+	}
+}
+
+// encodeResult makes the message with which a call ends or goes on.
+func encodeResult(c *call, result drover.ResultMessage) ([]byte, error) {
+	result.Call, result.Token, result.Instance = c.ID, c.token, c.Instance
+	return encode(string(c.Function), result)
+}
+
+// send publishes a result or a heartbeat, and returns when it is durable.
+func (l *loop) send(ctx context.Context, c *call, result drover.ResultMessage) error {
+	data, err := encodeResult(c, result)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTry)
+	defer cancel()
+	_, err = l.js.Publish(ctx, l.names.In(c.ID.Run, drover.VerbResult), data)
+	return err
+}
+
+// beat sends heartbeats of a call that is watched, the first one at once, until
+// the function that it gives is called. They are not awaited: the next one
+// makes up for one that is lost.
+func (l *loop) beat(c *call) (stop func()) {
+	if c.Heartbeat == 0 {
+		return func() {}
+	}
+	beat := func() {
+		progress := json.RawMessage("{}")
+		if last := c.last.Load(); last != nil {
+			progress = *last
+		}
+		if data, err := encodeResult(c, drover.ResultMessage{Progress: progress}); err == nil {
+			_ = l.nc.Publish(l.names.In(c.ID.Run, drover.VerbResult), data)
+		}
+	}
+	beat()
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(max(c.Heartbeat/3, time.Millisecond))
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				beat()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
+}
+
+// newMessage wraps a message of a message function, so that it is kept alive
+// like a call.
+func (l *loop) newMessage(m *nats.Msg) *call {
+	c := &call{Call: Call{Function: l.f.Name, Instance: l.opts.Instance}}
+	c.message.Store(m)
+	return c
+}
+
+// handle runs the handler of a message function.
+func (l *loop) handle(ctx context.Context, key string, c *call) {
+	m, err := c.message.Load(), errGoexit(string(l.f.Name))
+	defer func() {
+		if v := recover(); v != nil {
+			err = panicked(string(l.f.Name), v, debug.Stack())
+		}
+		l.release()
+		switch {
+		case err == nil:
+			l.answer(m, ackDone)
+		case context.Cause(ctx) != nil:
+			l.answer(m, ackNak)
+		default:
+			l.log.Warn("a message is delivered again", slog.String("subject", m.Subject), slog.Any("error", err))
+			delay, _ := json.Marshal(map[string]time.Duration{"delay": redeliverIn})
+			l.answer(m, ackNak+" "+string(delay))
+		}
+		l.forget(key, c)
+	}()
+	err = l.f.message(ctx, m)
+}
