@@ -1,0 +1,229 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/subjects"
+)
+
+// DefaultPatience is for how long a request is asked again.
+const DefaultPatience = 15 * time.Second
+
+// How requests are repeated.
+const (
+	// For one answer; the worker that took the request may be gone.
+	readTime    = 4 * time.Second
+	commandTime = 10 * time.Second // the owner of the run answers as well
+	listTime    = time.Minute      // all runs are gone through
+	// Between two tries.
+	againFirst = 50 * time.Millisecond
+	againMost  = time.Second
+)
+
+// Options of a client. The zero value is good for most.
+type Options struct {
+	// Prefix is that of the fleet; "": subjects.DefaultPrefix.
+	Prefix string
+	// Patience is for how long a request that nobody can answer is asked
+	// again, as when the fleet is just starting; 0: DefaultPatience. The
+	// context of a request may end it earlier.
+	Patience time.Duration
+}
+
+// Client asks the workers of one fleet.
+type Client struct {
+	nc       *nats.Conn
+	names    subjects.Names
+	patience time.Duration
+}
+
+// New makes a client on a connection, which stays the caller's. A connection
+// that reconnects for ever (nats.MaxReconnects(-1)) is best.
+func New(nc *nats.Conn, opts Options) (*Client, error) {
+	names, err := subjects.New(opts.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{nc: nc, names: names, patience: cmp.Or(opts.Patience, DefaultPatience)}, nil
+}
+
+// Start starts a run, and returns once it is durable and accepted. Without an
+// id and an idempotency key the run gets an id here. The reply says whether the
+// same start had come before; where a first answer was lost, it may have been
+// this one.
+func (c *Client) Start(ctx context.Context, req drover.StartRequest) (drover.StartReply, error) {
+	if req.RunID == "" && req.IdempotencyKey == "" {
+		req.RunID = drover.RunID(chance("r_"))
+	}
+	var reply drover.StartReply
+	return reply, c.request(ctx, "start", req, &reply)
+}
+
+// Stop asks for the end of a run. Its outcome comes when what it did has been
+// compensated. The reply of a run that was over has its terminal status; the
+// error has the code not_found where there is no such run.
+func (c *Client) Stop(ctx context.Context, run drover.RunID, reason string) (drover.StopReply, error) {
+	var reply drover.StopReply
+	return reply, c.request(ctx, "stop", drover.StopRequest{RunID: run, Reason: reason}, &reply)
+}
+
+// Tick makes a run look at its deadlines now.
+func (c *Client) Tick(ctx context.Context, run drover.RunID) error {
+	return c.request(ctx, "tick", drover.RunRequest{RunID: run}, nil)
+}
+
+// Deliver feeds a wait of a run, and returns once the delivery is durable and
+// in the order of the run. A repeat with the same id does nothing; without one
+// each call is a delivery of its own.
+func (c *Client) Deliver(ctx context.Context, req drover.DeliverRequest) (drover.DeliverReply, error) {
+	if req.ID == "" {
+		req.ID = chance("d_")
+	}
+	var reply drover.DeliverReply
+	return reply, c.request(ctx, "deliver", req, &reply)
+}
+
+// Status shows a run, with the definition that it runs.
+func (c *Client) Status(ctx context.Context, req drover.RunRequest) (drover.StatusReply, error) {
+	var reply drover.StatusReply
+	return reply, c.request(ctx, "status", req, &reply)
+}
+
+// Result gives the result of a run, or of one of its nodes or items.
+func (c *Client) Result(ctx context.Context, req drover.RunRequest) (drover.ResultReply, error) {
+	var reply drover.ResultReply
+	return reply, c.request(ctx, "result", req, &reply)
+}
+
+// Why says what a run is waiting for.
+func (c *Client) Why(ctx context.Context, run drover.RunID) (drover.WhyReply, error) {
+	var reply drover.WhyReply
+	return reply, c.request(ctx, "why", drover.RunRequest{RunID: run}, &reply)
+}
+
+// List gives runs, newest first.
+func (c *Client) List(ctx context.Context, req drover.ListRequest) (drover.ListReply, error) {
+	var reply drover.ListReply
+	return reply, c.request(ctx, "list", req, &reply)
+}
+
+// PutDefinition stores a definition, and registers it where the request has a
+// name. All problems of one that is not valid come back in one error.
+func (c *Client) PutDefinition(ctx context.Context, req drover.DefinitionRequest) (drover.DefinitionReply, error) {
+	var reply drover.DefinitionReply
+	return reply, c.request(ctx, "definition.put", req, &reply)
+}
+
+// GetDefinition gives the definition with a name or a hash.
+func (c *Client) GetDefinition(ctx context.Context, req drover.DefinitionRequest) (drover.DefinitionReply, error) {
+	var reply drover.DefinitionReply
+	return reply, c.request(ctx, "definition.get", req, &reply)
+}
+
+// ListDefinitions gives every registered name with its hash.
+func (c *Client) ListDefinitions(ctx context.Context) (drover.DefinitionList, error) {
+	var reply drover.DefinitionList
+	return reply, c.request(ctx, "definition.list", struct{}{}, &reply)
+}
+
+// request asks the API, again and again while nobody can answer, and reads the
+// answer into reply unless that is nil.
+func (c *Client) request(ctx context.Context, verb string, req, reply any) error {
+	data, err := json.Marshal(req)
+	if err != nil {
+		return drover.Errorf(drover.CodeInvalidRequest, "the request for %s is no JSON: %v", verb, err)
+	}
+	limit := answerTime(verb)
+	total := c.patience
+	if limit == listTime {
+		total = max(total, limit)
+	}
+	patience, stop := context.WithTimeout(ctx, total)
+	defer stop()
+	for pause := againFirst; ; pause = min(2*pause, againMost) {
+		answer, err := c.try(patience, limit, verb, data)
+		if err == nil {
+			return read(verb, answer, reply)
+		}
+		if !errors.Is(err, drover.CodeUnavailable) || c.nc.IsClosed() {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+			continue
+		case <-patience.Done():
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("client: %s: %w (%w)", verb, context.Cause(ctx), err)
+		}
+		return err
+	}
+}
+
+// answerTime is how long one answer may take.
+func answerTime(verb string) time.Duration {
+	switch verb {
+	case "start", "stop", "tick", "deliver", "definition.put":
+		return commandTime
+	case "list":
+		return listTime
+	default:
+		return readTime
+	}
+}
+
+// try asks once. The error is a *drover.Error.
+func (c *Client) try(ctx context.Context, limit time.Duration, verb string, data []byte) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	subject := c.names.API(verb)
+	m, err := c.nc.RequestWithContext(ctx, subject, data)
+	switch {
+	case err == nil:
+		return m, answered(m)
+	case errors.Is(err, nats.ErrNoResponders):
+		return nil, drover.Errorf(drover.CodeUnavailable,
+			"no worker answers at %s: start one with this prefix, on the server at %s", subject, c.nc.ConnectedUrlRedacted())
+	case errors.Is(err, nats.ErrMaxPayload):
+		return nil, drover.Errorf(drover.CodeTooLarge,
+			"the request for %s has %d bytes, and the server takes %d: pass a reference in place of big values", verb, len(data), c.nc.MaxPayload())
+	default:
+		return nil, drover.Errorf(drover.CodeUnavailable, "no answer at %s: %v", subject, err)
+	}
+}
+
+// answered gives the error of an answer that is one.
+func answered(m *nats.Msg) error {
+	code := m.Header.Get(subjects.HeaderCode)
+	if code == "" {
+		return nil
+	}
+	e := &drover.Error{}
+	if err := json.Unmarshal(m.Data, e); err != nil || e.Code == "" {
+		e = drover.Errorf(drover.Code(code), "%s", m.Data)
+	}
+	return e
+}
+
+func read(verb string, m *nats.Msg, reply any) error {
+	if reply == nil {
+		return nil
+	}
+	if err := json.Unmarshal(m.Data, reply); err != nil {
+		return drover.Errorf(drover.CodeInternal, "the answer to %s cannot be read: %v: do client and worker have the same version?", verb, err)
+	}
+	return nil
+}
+
+// chance makes an id that nobody else makes.
+func chance(prefix string) string { return prefix + strings.ToLower(rand.Text()) }
