@@ -1,0 +1,172 @@
+package dispatcher
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/function"
+	"github.com/droverhq/drover/internal/publish"
+	"github.com/droverhq/drover/subjects"
+)
+
+// Publisher stores messages in streams. done is called exactly once, on any
+// goroutine, and must not block. Publish itself may block for a while when very
+// much is under way.
+type Publisher interface {
+	Publish(msg *nats.Msg, done func(publish.Ack, error))
+}
+
+// Values gives the values behind keys; kv.Values is one. One that the answer
+// lacks is gone for good: a value is stored before anything refers to it, and
+// the leader was asked.
+type Values interface {
+	Get(ctx context.Context, keys []string) (map[string]json.RawMessage, error)
+}
+
+// Options of a dispatcher.
+type Options struct {
+	// Names of the fleet, its connection and what it publishes with. Required.
+	Names     subjects.Names
+	Conn      *nats.Conn
+	Publisher Publisher
+	// Values holds the inputs and results that are too big for a record. Required.
+	Values Values
+	// Instance is shown in a run as who did its built-in calls. Empty means
+	// "worker".
+	Instance string
+	// AllowPrivate lets http nodes reach private, loopback and link-local
+	// addresses, and with them whatever trusts this machine.
+	AllowPrivate bool
+	// Requests, HTTP and Notifies are how many built-in calls of a kind may run
+	// at the same time. 0 means 256, 64 and 2048.
+	Requests, HTTP, Notifies int
+	// NotifyTimeout is how long a subscriber may take for its receipt.
+	// 0 means 10 s.
+	NotifyTimeout time.Duration
+	// DrainTimeout is how long built-in calls may go on after Run is asked to
+	// end; then they are given back to the queue. 0 means 5 s.
+	DrainTimeout time.Duration
+	Logger       zerolog.Logger
+}
+
+func (o *Options) defaults() {
+	set := func(n *int, d int) {
+		if *n <= 0 {
+			*n = d
+		}
+	}
+	set(&o.Requests, 256)
+	set(&o.HTTP, 64)
+	set(&o.Notifies, 2048)
+	if o.Instance == "" {
+		o.Instance = "worker"
+	}
+	if o.NotifyTimeout <= 0 {
+		o.NotifyTimeout = 10 * time.Second
+	}
+	if o.DrainTimeout <= 0 {
+		o.DrainTimeout = 5 * time.Second
+	}
+}
+
+// slowWorkers is how many batches may load values, or empty the queue, at the
+// same time. Each holds at most loadBytes of values, or one that is larger.
+const (
+	slowWorkers = 64
+	loadBytes   = 1 << 20
+)
+
+// Dispatcher performs effects. Make one with New, and let Run run: until then
+// what is given to Perform waits.
+type Dispatcher struct {
+	opts      Options
+	js        jetstream.JetStream
+	http      *http.Client
+	functions *function.Server
+	queue     *queue // what is to be published: short tasks, in order, on one goroutine
+	slow      *queue // what waits for answers
+
+	calls atomic.Pointer[jetstream.Stream] // once it was found
+
+	mu       sync.Mutex
+	ended    bool
+	runs     map[drover.RunID][]*batch // batches that wait for an earlier one of their run
+	inflight sync.WaitGroup            // batches and operations that have not ended
+}
+
+// New makes a dispatcher. It does not touch the connection until Run.
+func New(opts Options) (*Dispatcher, error) {
+	if opts.Conn == nil || opts.Publisher == nil || opts.Values == nil {
+		return nil, drover.Errorf(drover.CodeInvalidRequest, "a dispatcher needs Conn, Publisher and Values: set all three")
+	}
+	opts.defaults()
+	js, err := jetstream.New(opts.Conn)
+	if err != nil {
+		return nil, fmt.Errorf("dispatcher: %w", err)
+	}
+	d := &Dispatcher{
+		opts:  opts,
+		js:    js,
+		http:  newClient(opts.AllowPrivate),
+		queue: newQueue(),
+		slow:  newQueue(),
+		runs:  map[drover.RunID][]*batch{},
+	}
+	if d.functions, err = d.builtins(); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// Ready is closed once the built-in functions have asked for calls.
+func (d *Dispatcher) Ready() <-chan struct{} { return d.functions.Ready() }
+
+// Run performs effects and serves the built-in functions until ctx ends, and is
+// called once. It returns when everything that it was given has ended: effects
+// as well, so the caller lets the partitions go first, and closes the Publisher
+// last. The error is that the connection was closed, or that a built-in call
+// could not be ended.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	var senders sync.WaitGroup
+	senders.Go(d.queue.work)
+	for range slowWorkers {
+		senders.Go(d.slow.work)
+	}
+	err := d.functions.Run(ctx)
+	d.http.CloseIdleConnections()
+	d.mu.Lock()
+	d.ended = true
+	d.mu.Unlock()
+	d.inflight.Wait()
+	d.queue.close()
+	d.slow.close()
+	senders.Wait()
+	return err
+}
+
+// begin counts something in that must end before Run returns. It is false when
+// it is too late for that.
+func (d *Dispatcher) begin() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended {
+		return false
+	}
+	d.inflight.Add(1)
+	return true
+}
+
+// errEnded is how things end that come after Run has.
+func errEnded() error {
+	return drover.Errorf(drover.CodeUnavailable, "the dispatcher has ended: give this to the next owner of the run")
+}
