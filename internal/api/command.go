@@ -1,0 +1,148 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/machine"
+	"github.com/droverhq/drover/subjects"
+)
+
+func (s *Service) stop(ctx context.Context, req *drover.StopRequest) (any, error) {
+	run := req.RunID
+	req.RunID = ""
+	var reply drover.StopReply
+	return &reply, s.send(ctx, run, drover.VerbStop, req, &reply)
+}
+
+func (s *Service) deliver(ctx context.Context, req *drover.DeliverRequest) (any, error) {
+	run := req.RunID
+	req.RunID = ""
+	var reply drover.DeliverReply
+	return &reply, s.send(ctx, run, drover.VerbDeliver, req, &reply)
+}
+
+func (s *Service) tick(ctx context.Context, req *drover.RunRequest) (any, error) {
+	if _, err := drover.ParseRunID(string(req.RunID)); err != nil {
+		return nil, err
+	}
+	if _, err := s.record(ctx, req.RunID); err != nil {
+		return nil, err
+	}
+	m := nats.NewMsg(s.Names.In(req.RunID, drover.VerbTick))
+	return drover.RunRequest{RunID: req.RunID}, s.publish(ctx, m)
+}
+
+// send publishes a command and waits for the answer of its fold.
+func (s *Service) send(ctx context.Context, run drover.RunID, verb drover.Verb, req, reply any) error {
+	if _, err := drover.ParseRunID(string(run)); err != nil {
+		return err
+	}
+	data, err := json.Marshal(req)
+	if err != nil {
+		return drover.Errorf(drover.CodeInvalidRequest, "the request cannot be read: %v", err)
+	}
+	// What the fold would refuse whatever the run is like is refused here.
+	if _, _, refused := machine.DecodeCommand(0, time.Now(), string(run), string(verb), data, ""); refused != nil {
+		return refused
+	}
+	inbox, answer, forget := s.answers.expect()
+	defer forget()
+	m := nats.NewMsg(s.Names.In(run, verb))
+	m.Data = data
+	m.Header.Set(subjects.HeaderReply, inbox)
+	if err := s.publish(ctx, m); err != nil {
+		return err
+	}
+	timer := time.NewTimer(s.AnswerTime)
+	defer timer.Stop()
+	select {
+	case a := <-answer:
+		return readAnswer(a, reply)
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return drover.Errorf(drover.CodeUnavailable,
+		"the %s of run %s is durable, but no worker has answered it yet: ask for the status of the run, or send the same request again", verb, run)
+}
+
+// publish makes a command durable.
+func (s *Service) publish(ctx context.Context, m *nats.Msg) error {
+	_, err := s.js.PublishMsg(ctx, m)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, nats.ErrMaxPayload):
+		return drover.Errorf(drover.CodeTooLarge,
+			"the request has %d bytes, and the server takes %d: pass a reference in place of big values", len(m.Data), s.Conn.MaxPayload())
+	default:
+		return drover.Errorf(drover.CodeUnavailable, "the request could not be stored: %v: send it again", err)
+	}
+}
+
+func readAnswer(m *nats.Msg, reply any) error {
+	if m.Header.Get(subjects.HeaderCode) != "" {
+		e := &drover.Error{}
+		if err := json.Unmarshal(m.Data, e); err != nil || e.Code == "" {
+			return drover.Errorf(drover.CodeInternal, "the owner of the run refused, and cannot be understood: %.200s", m.Data)
+		}
+		return e
+	}
+	if err := json.Unmarshal(m.Data, reply); err != nil {
+		return drover.Errorf(drover.CodeInternal, "the owner of the run cannot be understood: %v", err)
+	}
+	return nil
+}
+
+// answers takes in the answers of folds: one subscription for all.
+type answers struct {
+	nc     *nats.Conn
+	prefix string
+	sub    *nats.Subscription
+
+	mu      sync.Mutex
+	next    uint64
+	waiting map[string]chan *nats.Msg
+}
+
+func newAnswers(nc *nats.Conn) *answers {
+	return &answers{nc: nc, prefix: nc.NewInbox() + ".", waiting: map[string]chan *nats.Msg{}}
+}
+
+func (a *answers) open() (err error) {
+	a.sub, err = a.nc.Subscribe(a.prefix+"*", func(m *nats.Msg) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		key := strings.TrimPrefix(m.Subject, a.prefix)
+		if ch := a.waiting[key]; ch != nil {
+			delete(a.waiting, key) // the first answer counts
+			ch <- m
+		}
+	})
+	return err
+}
+
+func (a *answers) close() { _ = a.sub.Unsubscribe() }
+
+// expect gives an inbox and where its answer comes, until forget is called.
+func (a *answers) expect() (inbox string, answer <-chan *nats.Msg, forget func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.next++
+	key := strconv.FormatUint(a.next, 36)
+	ch := make(chan *nats.Msg, 1)
+	a.waiting[key] = ch
+	return a.prefix + key, ch, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.waiting, key)
+	}
+}

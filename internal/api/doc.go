@@ -1,0 +1,31 @@
+// Package api answers the requests on drover.api.<verb>: the service that every
+// worker of a fleet serves, in one queue group, for clients that want an answer.
+//
+// # Roles
+//
+// [Service] is a NATS micro service, so that `nats micro` finds it and shows
+// its figures. Requests that change a run (start, stop, deliver) are checked,
+// published as commands in the log of the run like anyone's, and answered with
+// what the owner of the run says after its commit; a tick is answered once it
+// is durable. Requests that read (status, result, why, list, definition.*) are
+// answered from the stores.
+//
+// # Promises
+//
+//   - Every request is answered, or was lost with its worker: with JSON of its
+//     reply type, or with JSON of a drover.Error and the header Drover-Error.
+//     No request, whatever it holds, does more than that.
+//   - A start is checked whole before anything of it is durable: all problems
+//     of a definition come back in one answer, and it is stored before the
+//     command that names it.
+//   - Requests do not wait for each other: each has a goroutine, and when there
+//     are too many, further ones are refused as unavailable at once.
+//   - Where the answer of an owner does not come in time, the error says that
+//     the command is durable nonetheless. The same request may be sent again.
+//
+// # What may not be assumed
+//
+// Reads show what was committed last as far as the store knows, and the run may
+// have gone on since. The API makes no run safer than a plain message does: it
+// decides nothing, the fold does.
+package api

@@ -1,0 +1,103 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/machine"
+	"github.com/droverhq/drover/kv"
+)
+
+// How many runs one answer lists.
+const (
+	defaultList = 100
+	maxList     = 1000
+)
+
+// list goes through all records, and keeps the newest that fit.
+func (s *Service) list(ctx context.Context, req *drover.ListRequest) (any, error) {
+	limit := cmp.Or(req.Limit, defaultList)
+	if limit < 0 || limit > maxList {
+		return nil, drover.Errorf(drover.CodeInvalidRequest, "limit %d must be from 1 to %d", req.Limit, maxList)
+	}
+	if err := knownStatus(req.Status); err != nil {
+		return nil, err
+	}
+	reply := drover.ListReply{Runs: []drover.Run{}}
+	err := s.Records.Scan(ctx, func(key string, rec kv.Record) bool {
+		state, err := machine.Decode(rec.Data)
+		if err != nil {
+			s.Logger.Warn().Err(err).Str("key", key).Msg("a record cannot be read")
+			return true
+		}
+		if !matches(state, req) {
+			return true
+		}
+		reply.Runs = append(reply.Runs, summary(state))
+		if len(reply.Runs) >= 2*limit+100 { // now and then, so that sorting costs little
+			reply.More = keep(&reply.Runs, limit) || reply.More
+		}
+		return true
+	})
+	reply.More = keep(&reply.Runs, limit) || reply.More
+	return reply, err
+}
+
+// keep sorts runs, newest first, and drops all after the limit. Of a run that
+// was visited twice it keeps the later state.
+func keep(runs *[]drover.Run, limit int) (more bool) {
+	slices.SortFunc(*runs, func(a, b drover.Run) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID), cmp.Compare(b.Applied, a.Applied))
+	})
+	*runs = slices.CompactFunc(*runs, func(a, b drover.Run) bool { return a.ID == b.ID })
+	more = len(*runs) > limit
+	*runs = (*runs)[:min(len(*runs), limit)]
+	return more
+}
+
+func knownStatus(s drover.Status) error {
+	switch s {
+	case "", drover.StatusRunning, drover.StatusWaiting, drover.StatusBlocked, drover.StatusCompleted, drover.StatusFailed,
+		drover.StatusCancelled, drover.StatusCompensated, drover.StatusCompensationFailed:
+		return nil
+	}
+	return drover.Errorf(drover.CodeInvalidRequest,
+		"status %.80q is none: running, waiting, blocked, completed, failed, cancelled, compensated, compensation_failed", string(s))
+}
+
+func matches(state *machine.State, req *drover.ListRequest) bool {
+	if req.Status != "" && state.Status != req.Status || req.Workflow != "" && state.Workflow != req.Workflow {
+		return false
+	}
+	for k, v := range req.Tags {
+		if has, ok := state.Tags[k]; !ok || has != v {
+			return false
+		}
+	}
+	return true
+}
+
+// summary shows a run without its nodes and values.
+func summary(state *machine.State) drover.Run {
+	created := state.Created.Time()
+	r := drover.Run{
+		ID: state.Run, Workflow: state.Workflow, Definition: state.Hash, Status: state.Status, Error: state.Error,
+		Tags: state.Tags, CreatedAt: created, StartedAt: &created, Nodes: []drover.Node{},
+		Unread: len(state.Unread), Applied: state.Applied,
+	}
+	if state.Ended != 0 {
+		ended := state.Ended.Time()
+		r.EndedAt = &ended
+	}
+	if state.Due != 0 {
+		due := state.Due.Time()
+		r.Deadline = &due
+	}
+	if state.Parent != nil {
+		call := state.Parent.Call
+		r.Parent = &call
+	}
+	return r
+}

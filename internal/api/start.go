@@ -1,0 +1,83 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"strings"
+
+	"github.com/droverhq/drover"
+)
+
+// start checks all of a start before anything of it is durable. The command
+// names the definition by its hash, as the definition itself is stored by then.
+func (s *Service) start(ctx context.Context, data []byte) (any, error) {
+	var req drover.StartRequest
+	if err := decode(data, &req); err != nil {
+		return nil, err
+	}
+	if req.Parent != nil {
+		return nil, drover.Errorf(drover.CodeInvalidRequest, "parent is set by Drover alone: leave it out")
+	}
+	run, err := runID(&req)
+	if err != nil {
+		return nil, err
+	}
+	if err := names(&req); err != nil {
+		return nil, err
+	}
+	plan, err := s.Resolve(ctx, &req, "")
+	if err != nil {
+		return nil, err
+	}
+	if len(req.Definition) > 0 {
+		req.Definition, req.Hash = nil, plan.Hash
+	}
+	req.RunID = ""
+	var reply drover.StartReply
+	if err := s.send(ctx, run, drover.VerbStart, &req, &reply); err != nil {
+		return nil, err
+	}
+	reply.Warnings = drover.StartWarnings(data)
+	return &reply, nil
+}
+
+// runID chooses the id of the run that a start asks for.
+func runID(req *drover.StartRequest) (drover.RunID, error) {
+	var derived drover.RunID
+	if req.IdempotencyKey != "" {
+		derived = drover.KeyRunID("", req.IdempotencyKey)
+	}
+	switch {
+	case req.RunID == "" && derived != "":
+		return derived, nil
+	case req.RunID == "":
+		return drover.RunID("r_" + strings.ToLower(rand.Text())), nil
+	case derived != "" && derived != req.RunID:
+		return "", drover.Errorf(drover.CodeConflict,
+			"run_id %q is not the one that the idempotency_key makes, %s: leave run_id out", req.RunID, derived)
+	}
+	return drover.ParseRunID(string(req.RunID))
+}
+
+// names checks that a start says in one way what to run.
+func names(req *drover.StartRequest) error {
+	ways := 0
+	for _, set := range []bool{len(req.Definition) > 0, req.Hash != "", req.Workflow != ""} {
+		if set {
+			ways++
+		}
+	}
+	if ways != 1 {
+		return drover.Errorf(drover.CodeInvalidRequest,
+			"a start says what to run in %d ways: give exactly one of definition, hash and workflow", ways)
+	}
+	if req.Hash != "" {
+		_, err := drover.ParseHash(string(req.Hash))
+		return err
+	}
+	if req.Workflow != "" {
+		_, err := drover.ParseWorkflowName(string(req.Workflow))
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/machine"
+)
+
+// maxQueues is how many functions one answer tells the queues of.
+const maxQueues = 32
+
+// why adds to what the record says what the queues of its calls say.
+func (s *Service) why(ctx context.Context, req *drover.RunRequest) (any, error) {
+	plan, state, err := s.load(ctx, req.RunID)
+	if err != nil {
+		return nil, err
+	}
+	reply := drover.WhyReply{RunID: state.Run, Status: state.Status, Reasons: machine.Why(plan, state)}
+	if reply.Reasons == nil {
+		reply.Reasons = []drover.Reason{}
+	}
+	known := map[string]string{}
+	for i := range reply.Reasons {
+		r := &reply.Reasons[i]
+		if r.Waiting != "call" || r.On == "" {
+			continue
+		}
+		text, ok := known[r.On]
+		if !ok && len(known) < maxQueues {
+			text = s.queue(ctx, drover.FunctionName(r.On))
+			known[r.On] = text
+		}
+		r.Text += text
+	}
+	return reply, nil
+}
+
+// queue says in a sentence who serves a function, or nothing where that cannot
+// be found out.
+func (s *Service) queue(ctx context.Context, function drover.FunctionName) string {
+	if _, err := drover.ParseFunctionName(string(function)); err != nil {
+		return ""
+	}
+	c, err := s.js.Consumer(ctx, s.Names.Calls(), s.Names.Consumer(function))
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return fmt.Sprintf("; no function named %s has ever connected: start one", function)
+	}
+	if err != nil {
+		return ""
+	}
+	info := c.CachedInfo()
+	figures := fmt.Sprintf("%d calls of it wait in the queue, %d are being performed", info.NumPending, info.NumAckPending)
+	switch {
+	case info.NumWaiting > 0:
+		return "; " + figures
+	case info.NumAckPending > 0:
+		return "; its instances are busy: " + figures
+	default:
+		return fmt.Sprintf("; nobody is connected who performs %s: start one (%s)", function, figures)
+	}
+}
