@@ -1,0 +1,294 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/droverhq/drover/kv"
+)
+
+// info is what a worker tells of itself.
+type info struct {
+	Name    string    `json:"name"`
+	Since   time.Time `json:"since"`
+	Leaving bool      `json:"leaving,omitempty"` // it wants no partitions
+}
+
+// member keeps a worker in the fleet, and its partitions with it. All of it
+// belongs to one goroutine, which reads the inbox.
+type member struct {
+	*Worker
+	inbox  *mailbox[func()]
+	rest   context.Context //nolint:containedctx // of everything that the member starts
+	self   info
+	lease  kv.Member
+	held   bool // the lease is held
+	active []string
+	live   map[string]bool
+	parts  map[int]kv.Partition
+	seen   int // of the two watches, how many have told all that there was: bits
+	owners map[int]*tenure
+	taking map[int]bool
+	since  time.Time // of the last renewal that succeeded
+}
+
+// tenure is the time that this worker owns a partition.
+type tenure struct {
+	owner    *owner
+	cancel   context.CancelFunc
+	draining bool
+}
+
+const (
+	sawMembers = 1 << iota
+	sawPartitions
+	sawAll = sawMembers | sawPartitions
+)
+
+// membership keeps the worker in the fleet until ctx ends, and then until its
+// partitions are given back. rest ends everything at once.
+func (w *Worker) membership(ctx, rest context.Context) error {
+	m := &member{
+		Worker: w,
+		inbox:  newMailbox[func()](),
+		rest:   rest,
+		self:   info{Name: w.opts.Name, Since: time.Now()},
+		live:   map[string]bool{},
+		parts:  map[int]kv.Partition{},
+		owners: map[int]*tenure{},
+		taking: map[int]bool{},
+	}
+	if err := m.join(rest); err != nil {
+		return fmt.Errorf("worker %s could not join the fleet: %w", w.id, err)
+	}
+	watching, stop := context.WithCancel(rest)
+	defer w.work.Wait()
+	defer stop()
+	w.async(func() { _ = w.fleet.WatchMembers(watching, func(l []kv.Member) { m.tell(func() { m.members(l) }) }) })
+	w.async(func() {
+		_ = w.fleet.WatchPartitions(watching, func(l []kv.Partition) { m.tell(func() { m.partitions(l) }) })
+	})
+	err := m.loop(ctx)
+	if m.held {
+		gone, cancel := context.WithTimeout(context.WithoutCancel(rest), time.Second)
+		defer cancel()
+		if err := w.fleet.Leave(gone, m.lease); err != nil {
+			w.log.Warn().Err(err).Msg("the lease could not be ended, it runs out")
+		}
+	}
+	return err
+}
+
+func (m *member) tell(do func()) { m.inbox.put(do) }
+
+// loop does what is told, and renews the lease, until all is given back.
+func (m *member) loop(ctx context.Context) error {
+	renew := time.NewTicker(m.opts.Lease / 3)
+	defer renew.Stop()
+	stop := ctx.Done()
+	var hurry <-chan time.Time
+	var todo []func()
+	for {
+		select {
+		case <-m.rest.Done():
+			m.abandon()
+			return nil
+		case <-stop:
+			stop = nil
+			hurry = time.After(m.opts.DrainTimeout)
+			m.self.Leaving = true
+			m.renew()
+			m.reconcile()
+		case <-hurry:
+			m.log.Warn().Int("partitions", len(m.owners)).Msg("partitions were not given back in time, others take them over")
+			m.abandon()
+			return nil
+		case <-renew.C:
+			m.renew()
+		case <-m.inbox.signal:
+			todo = m.inbox.take(todo)
+			for _, do := range todo {
+				do()
+			}
+			m.reconcile()
+		}
+		if stop == nil && len(m.owners) == 0 && len(m.taking) == 0 {
+			return nil
+		}
+	}
+}
+
+func (m *member) join(ctx context.Context) error {
+	data, err := json.Marshal(m.self)
+	if err != nil {
+		return err
+	}
+	if m.lease, err = m.fleet.Join(ctx, m.id, data, m.opts.Lease); err != nil {
+		return err
+	}
+	m.held, m.since = true, time.Now()
+	return nil
+}
+
+// renew prolongs the lease. It waits for the answer: a worker whose lease is
+// late has nothing better to do.
+//
+// A lease that ran out means that others have taken over, or are about to. What
+// is in memory is dropped, and the worker joins anew.
+func (m *member) renew() {
+	ctx, cancel := context.WithTimeout(m.rest, m.opts.Lease/3)
+	defer cancel()
+	if !m.held {
+		if err := m.join(ctx); err != nil {
+			m.log.Warn().Err(err).Msg("the fleet could not be joined, it is tried again")
+		}
+		return
+	}
+	data, err := json.Marshal(m.self)
+	if err == nil {
+		m.lease.Info = data
+		m.lease, err = m.fleet.Renew(ctx, m.lease, m.opts.Lease)
+	}
+	switch {
+	case err == nil:
+		m.since = time.Now()
+	case errors.Is(err, kv.ErrConflict):
+		m.log.Error().Err(err).Msg("the lease ran out, all partitions are dropped")
+		m.held = false
+		m.abandon()
+	default:
+		m.log.Warn().Err(err).Msg("the lease could not be renewed, it is tried again")
+	}
+}
+
+// abandon drops all partitions without giving them back.
+func (m *member) abandon() {
+	for _, t := range m.owners {
+		t.cancel()
+	}
+}
+
+func (m *member) members(list []kv.Member) {
+	m.seen |= sawMembers
+	m.active = m.active[:0]
+	clear(m.live)
+	for _, other := range list {
+		var i info
+		m.live[other.ID] = true
+		if json.Unmarshal(other.Info, &i) != nil || !i.Leaving {
+			m.active = append(m.active, other.ID)
+		}
+	}
+}
+
+func (m *member) partitions(list []kv.Partition) {
+	m.seen |= sawPartitions
+	clear(m.parts)
+	for _, p := range list {
+		m.parts[p.Number] = p
+	}
+}
+
+// reconcile gives back what should be another's, and takes what should be its
+// own and has no owner that lives.
+func (m *member) reconcile() {
+	if m.seen != sawAll {
+		return
+	}
+	missing := 0
+	for n, worker := range assign(m.active, m.settings.Partitions) {
+		mine := worker == m.id && !m.self.Leaving && m.held
+		t := m.owners[n]
+		switch {
+		case t != nil && !mine && !t.draining:
+			t.draining = true
+			close(t.owner.drain)
+		case t == nil && mine && !m.taking[n]:
+			missing++
+			p := m.parts[n]
+			if p.Worker == "" || p.Worker == m.id || !m.live[p.Worker] {
+				m.take(n)
+			}
+		case t == nil && mine:
+			missing++
+		}
+	}
+	if missing == 0 && m.live[m.id] {
+		select {
+		case <-m.ready:
+		default:
+			close(m.ready)
+		}
+	}
+}
+
+// take makes a partition this worker's own, and drives it. The write is refused
+// where the partition is not what the watch has told.
+func (m *member) take(n int) {
+	m.taking[n] = true
+	p := m.parts[n]
+	p.Number, p.Worker = n, m.id
+	p.Epoch++
+	m.async(func() {
+		held, err := m.fleet.Save(m.rest, p)
+		m.tell(func() {
+			if err != nil {
+				m.failed(n, "could not be taken", err)
+				return
+			}
+			delete(m.taking, n)
+			m.parts[n] = held
+			m.begin(held)
+		})
+	})
+}
+
+// failed leaves a partition alone for a moment, so that what fails at once does
+// not spin.
+func (m *member) failed(n int, what string, err error) {
+	m.taking[n] = true
+	pause := time.Second
+	if errors.Is(err, kv.ErrConflict) {
+		pause = 100 * time.Millisecond // until the watch has told who has it
+	} else if m.rest.Err() == nil {
+		m.log.Warn().Err(err).Int("partition", n).Msg("a partition " + what + ", it is tried again")
+	}
+	m.async(func() {
+		select {
+		case <-time.After(pause):
+		case <-m.rest.Done():
+		}
+		m.tell(func() { delete(m.taking, n) })
+	})
+}
+
+// begin drives a partition that was taken.
+func (m *member) begin(held kv.Partition) {
+	ctx, cancel := context.WithCancel(m.rest)
+	t := &tenure{owner: newOwner(m.Worker, held), cancel: cancel}
+	m.owners[held.Number] = t
+	m.passed(held.Number, held.Cursor)
+	m.async(func() {
+		err := t.owner.run(ctx)
+		cancel()
+		m.tell(func() { m.ended(held.Number, err) })
+	})
+}
+
+func (m *member) ended(n int, err error) {
+	delete(m.owners, n)
+	m.mu.Lock()
+	delete(m.cursors, n)
+	m.mu.Unlock()
+	switch {
+	case err == nil || errors.Is(err, context.Canceled):
+	case errors.Is(err, errLost):
+		m.log.Warn().Int("partition", n).Msg("a partition was lost to another worker")
+		m.failed(n, "", kv.ErrConflict)
+	default:
+		m.failed(n, "could not be driven", err)
+	}
+}

@@ -1,0 +1,130 @@
+package worker
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/machine"
+)
+
+// definitions is where plans are made from.
+type definitions interface {
+	Put(ctx context.Context, hash drover.Hash, canonical []byte) error
+	Get(ctx context.Context, hash drover.Hash) ([]byte, error)
+	Lookup(ctx context.Context, name drover.WorkflowName) (drover.Hash, error)
+}
+
+// maxPlans is how many plans are kept. When there are more, all go, and those
+// in use come back.
+const maxPlans = 4096
+
+// plans keeps the compiled definitions of a worker. What it holds is stored,
+// so a run may refer to it.
+type plans struct {
+	store definitions
+
+	mu     sync.Mutex
+	byHash map[drover.Hash]*machine.Plan
+	byText map[[sha256.Size]byte]*machine.Plan // inline definitions, as they were spelled
+}
+
+func newPlans(store definitions) *plans {
+	return &plans{
+		store:  store,
+		byHash: map[drover.Hash]*machine.Plan{},
+		byText: map[[sha256.Size]byte]*machine.Plan{},
+	}
+}
+
+// at gives the plan that a hash or a start names, where it is at hand.
+func (c *plans) at(req *drover.StartRequest, hash drover.Hash) *machine.Plan {
+	var sum [sha256.Size]byte
+	inline := hash == "" && req != nil && len(req.Definition) > 0
+	if inline {
+		sum = sha256.Sum256(req.Definition)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if inline {
+		return c.byText[sum]
+	}
+	return c.byHash[hash]
+}
+
+func (c *plans) keep(plan *machine.Plan, text json.RawMessage) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.byHash) >= maxPlans || len(c.byText) >= maxPlans {
+		clear(c.byHash)
+		clear(c.byText)
+	}
+	c.byHash[plan.Hash] = plan
+	if text != nil {
+		c.byText[sha256.Sum256(text)] = plan
+	}
+}
+
+// resolve finds the definition that a start or a hash names, checks it, and
+// stores it where it came with the start. It gives CodeNotFound or
+// CodeInvalidDefinition where the start is to blame.
+func (c *plans) resolve(ctx context.Context, req *drover.StartRequest, hash drover.Hash) (*machine.Plan, error) {
+	if req != nil {
+		switch {
+		case len(req.Definition) > 0:
+			return c.inline(ctx, req.Definition)
+		case req.Hash != "":
+			hash = req.Hash
+		case req.Workflow != "":
+			var err error
+			if hash, err = c.store.Lookup(ctx, req.Workflow); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if plan := c.at(nil, hash); plan != nil {
+		return plan, nil
+	}
+	data, err := c.store.Get(ctx, hash)
+	if err != nil {
+		return nil, err
+	}
+	plan, _, err := compile(data)
+	if err != nil {
+		return nil, fmt.Errorf("definition %s: %w", hash, err)
+	}
+	c.keep(plan, nil)
+	return plan, nil
+}
+
+func (c *plans) inline(ctx context.Context, text json.RawMessage) (*machine.Plan, error) {
+	data, err := drover.DefinitionText(text)
+	if err != nil {
+		return nil, err
+	}
+	plan, canonical, err := compile(data)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.store.Put(ctx, plan.Hash, canonical); err != nil {
+		return nil, err
+	}
+	c.keep(plan, text)
+	return plan, nil
+}
+
+func compile(data []byte) (*machine.Plan, []byte, error) {
+	def, err := drover.ParseDefinition(data)
+	if err != nil {
+		return nil, nil, err
+	}
+	canonical, _, err := def.Canonical()
+	if err != nil {
+		return nil, nil, err
+	}
+	plan, err := machine.Compile(def)
+	return plan, canonical, err
+}

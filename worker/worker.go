@@ -1,0 +1,204 @@
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/dispatcher"
+	"github.com/droverhq/drover/internal/api"
+	"github.com/droverhq/drover/internal/publish"
+	"github.com/droverhq/drover/internal/topology"
+	"github.com/droverhq/drover/kv"
+	"github.com/droverhq/drover/subjects"
+)
+
+// Options of a worker. The zero value is a worker of the fleet drover with the
+// settings that are stored, or the defaults.
+type Options struct {
+	// Name is shown to people. Empty means the host name. Several workers may
+	// share a name: each gets an id of its own.
+	Name string
+	// Prefix of the fleet. Empty means drover.
+	Prefix string
+	// Settings of the fleet. A field that is set and differs from what is
+	// stored is an error of Run.
+	Settings topology.Settings
+	// Lease is how long a worker that is gone is not missed: whole seconds.
+	// 0 means 3 s.
+	Lease time.Duration
+	// CoverAfter is how long a run lives before its wake-up is made durable.
+	// 0 means 10 s.
+	CoverAfter time.Duration
+	// DrainTimeout is how long partitions may take to be given back when the
+	// worker is asked to stop. 0 means 10 s.
+	DrainTimeout time.Duration
+	// AllowPrivate lets http nodes reach private and loopback addresses.
+	AllowPrivate bool
+	// Version of the binary, shown in the metadata of the API.
+	Version string
+	// Logger is silent by default.
+	Logger zerolog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.Name == "" {
+		o.Name, _ = os.Hostname()
+	}
+	if o.Lease == 0 {
+		o.Lease = 3 * time.Second
+	}
+	if o.DrainTimeout == 0 {
+		o.DrainTimeout = 10 * time.Second
+	}
+	return o
+}
+
+// Worker is a member of a fleet.
+type Worker struct {
+	opts  Options
+	id    string
+	log   zerolog.Logger
+	names subjects.Names
+	js    jetstream.JetStream
+	ready chan struct{}
+
+	settings   topology.Settings
+	runs       kv.Runs
+	values     kv.Values
+	fleet      kv.Fleet
+	plans      *plans
+	dispatcher *dispatcher.Dispatcher
+	work       sync.WaitGroup // what async began
+
+	mu      sync.Mutex
+	cursors map[int]uint64 // saved, of own partitions
+}
+
+// New makes a worker over a connection, which stays the caller's. The
+// connection should reconnect forever.
+func New(nc *nats.Conn, opts Options) (*Worker, error) {
+	opts = opts.withDefaults()
+	names, err := subjects.New(opts.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", drover.CodeUnavailable, err)
+	}
+	id := subjects.Encode(opts.Name) + "-" + newSecret()[:8]
+	return &Worker{
+		opts:    opts,
+		id:      id,
+		log:     opts.Logger.With().Str("worker", id).Logger(),
+		names:   names,
+		js:      js,
+		ready:   make(chan struct{}),
+		cursors: map[int]uint64{},
+	}, nil
+}
+
+// newSecret gives text that nobody can guess.
+func newSecret() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// ID is the name under which the fleet knows this worker.
+func (w *Worker) ID() string { return w.id }
+
+// Ready is closed when the worker owns its share of the partitions and answers
+// requests.
+func (w *Worker) Ready() <-chan struct{} { return w.ready }
+
+// Run joins the fleet and works until ctx ends; then it gives back what it
+// owns, and returns nil. It returns an error where it cannot begin, or goes on
+// without what it needs. Everything that it started has ended when it returns.
+func (w *Worker) Run(ctx context.Context) error {
+	settings, err := topology.Ensure(ctx, w.js, w.names, w.opts.Settings)
+	if err != nil {
+		return err
+	}
+	w.settings = settings
+	if _, err := topology.CheckPayload(w.js.Conn()); err != nil {
+		w.log.Warn().Err(err).Msg("large values will be refused")
+	}
+	publisher, err := publish.New(w.js.Conn(), publish.Options{})
+	if err != nil {
+		return err
+	}
+	defer publisher.Close()
+	store, err := kv.Open(ctx, w.js, publisher, w.names)
+	if err != nil {
+		return err
+	}
+	w.runs, w.values, w.fleet = store.Runs, store.Values, store.Fleet
+	w.plans = newPlans(store.Definitions)
+	w.dispatcher, err = dispatcher.New(dispatcher.Options{
+		Names: w.names, Conn: w.js.Conn(), Publisher: publisher, Values: store.Values,
+		Instance: w.id, AllowPrivate: w.opts.AllowPrivate, Logger: w.log,
+	})
+	if err != nil {
+		return err
+	}
+	service, err := api.New(api.Config{
+		Conn: w.js.Conn(), Names: w.names, Records: store.Runs, Values: store.Values,
+		Partitions: settings.Partitions, Definitions: store.Definitions, Resolve: w.plans.resolve,
+		Worker: w.id, Version: w.opts.Version, Logger: w.log,
+	})
+	if err != nil {
+		return err
+	}
+	return w.serve(ctx, service)
+}
+
+// serve runs the parts of a worker, each until the one that needs it has ended:
+// partitions first, then requests, then effects.
+func (w *Worker) serve(ctx context.Context, service *api.Service) error {
+	// Parts outlive ctx: it asks the partitions to end, and they need the rest.
+	rest, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	var parts sync.WaitGroup
+	part := func(name string, run func(context.Context) error) {
+		parts.Go(func() {
+			if err := run(rest); err != nil && rest.Err() == nil {
+				cancel(fmt.Errorf("%s: %w", name, err))
+			}
+		})
+	}
+	part("dispatcher", w.dispatcher.Run)
+	part("api", service.Run)
+	part("janitor", w.janitor)
+	select {
+	case <-w.dispatcher.Ready():
+	case <-rest.Done():
+	}
+	err := w.membership(ctx, rest)
+	w.work.Wait()
+	cause := context.Cause(rest)
+	cancel(nil)
+	parts.Wait()
+	return errors.Join(err, cause)
+}
+
+// async does something that may block, for an owner.
+func (w *Worker) async(do func()) { w.work.Go(do) }
+
+// passed notes how far a partition has come, for the janitor.
+func (w *Worker) passed(partition int, cursor uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cursors[partition] = cursor
+}
