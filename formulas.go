@@ -65,10 +65,13 @@ func (f *formulaLinker) node(step *Step) {
 		f.schema(step.Output.Schema, f.place+".output.schema")
 	}
 	if step.Compensate != nil {
+		circle := f.needs[f.id][f.id]
 		f.source(step.Compensate.Input, f.place+".compensate.input", item)
-		if f.needs[f.id][f.id] {
-			delete(f.needs[f.id], f.id)
-			f.selfRead(f.id, f.place+".compensate.input")
+		if !circle && f.needs[f.id][f.id] {
+			delete(f.needs[f.id], f.id) // it is over when it is undone
+			if item {
+				f.selfRead(f.id, f.place+".compensate.input")
+			}
 		}
 	}
 }

@@ -89,11 +89,12 @@ func (n *nodeLinker) references(step *Step) {
 		undo.needs = graph{}
 		undo.sourceRefs(step.Compensate.Input, n.place+".compensate.input")
 		for other := range undo.needs[n.id] {
-			if other != n.id {
+			switch {
+			case other != n.id:
 				n.needs.need(n.id, other)
-				continue
+			case n.item:
+				n.selfRead(n.id, n.place+".compensate.input")
 			}
-			n.selfRead(n.id, n.place+".compensate.input")
 		}
 	}
 	if step.Fanout != nil && !expression.HasExpression(step.Fanout.Over) {
@@ -101,10 +102,11 @@ func (n *nodeLinker) references(step *Step) {
 	}
 }
 
-// selfRead tells of a compensation that reads what it undoes.
+// selfRead tells of the compensation of an item that reads the whole fan-out,
+// which may have no result when it is undone.
 func (l *linker) selfRead(id NodeID, place string) {
 	l.fail(place, "leave input out: the function then gets {input, output} of its node",
-		"the compensation of %s cannot read %s itself", id, id)
+		"the compensation of an item of %s cannot read %s itself", id, id)
 }
 
 // known checks that a node exists, and notes that it is needed.
