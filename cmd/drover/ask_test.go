@@ -1,0 +1,215 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/natstest"
+	"github.com/droverhq/drover/subjects"
+)
+
+// fleet answers requests with what a test says, and keeps what was asked.
+type fleet struct {
+	url string
+	nc  *nats.Conn
+	t   *testing.T
+
+	mu    sync.Mutex
+	asked map[string]string // the last request of each verb
+}
+
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	s := natstest.New(t, natstest.Listen())
+	return &fleet{url: s.URL(), nc: s.Connect(), asked: map[string]string{}, t: t}
+}
+
+// answers lets a verb be answered with a reply or a *drover.Error.
+func (f *fleet) answers(verb string, reply any) {
+	f.t.Helper()
+	data, err := json.Marshal(reply)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	_, err = f.nc.Subscribe(subjects.Default().API(verb), func(m *nats.Msg) {
+		f.mu.Lock()
+		f.asked[verb] = string(m.Data)
+		f.mu.Unlock()
+		answer := nats.NewMsg(m.Reply)
+		answer.Data = data
+		if e, ok := reply.(*drover.Error); ok {
+			answer.Header.Set(subjects.HeaderCode, string(e.Code))
+		}
+		if err := m.RespondMsg(answer); err != nil {
+			f.t.Error(err)
+		}
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if err := f.nc.Flush(); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// got is the last request of a verb.
+func (f *fleet) got(verb string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked[verb]
+}
+
+func (f *fleet) cli(stdin string, args ...string) (status int, stdout, stderr string) {
+	f.t.Helper()
+	f.t.Setenv(envName("nats"), f.url)
+	return cli(f.t, stdin, args...)
+}
+
+func TestCommandsAskTheFleet(t *testing.T) {
+	item := 3
+	now := time.Now()
+	run := drover.Run{ID: "r_1", Workflow: "naming", Status: drover.StatusRunning, CreatedAt: now, Nodes: []drover.Node{{ID: "plan", Kind: drover.KindCall, Status: drover.NodePending}}}
+	for _, c := range []struct {
+		name        string
+		args        []string
+		stdin, verb string
+		reply       any
+		asked       string // as JSON
+		status      int
+		out         string // standard output, or its beginning where it ends with ...
+		err         string // within standard error
+	}{
+		{
+			name: "start by name", args: []string{"start", "--workflow", "naming", "--run", "r_1", "--input", `{"a": 1}`, "--tag", "k=v", "--notify", "x.done"}, verb: "start",
+			reply: drover.StartReply{RunID: "r_1", Created: true, Status: drover.StatusRunning, Warnings: []drover.Problem{{Place: "inptu", Message: "is no key"}}},
+			asked: `{"run_id":"r_1","workflow":"naming","input":{"a":1},"notify":[{"subject":"x.done"}],"tags":{"k":"v"}}`,
+			out:   "r_1\n", err: "warning: inptu: is no key",
+		},
+		{
+			name: "start with a key and an input from standard input", args: []string{"start", "--hash", strings.Repeat("a", 64), "--key", "order-1", "--input", "-", "--json"}, stdin: "[1]", verb: "start",
+			reply: drover.StartReply{RunID: "k_1", Status: drover.StatusCompleted},
+			asked: `{"hash":"` + strings.Repeat("a", 64) + `","input":[1],"idempotency_key":"order-1"}`,
+			out:   `{"run_id":"k_1","created":false,"status":"completed"}` + "\n",
+		},
+		{
+			name: "an error of the fleet", args: []string{"start", "--workflow", "nmaing", "--run", "r_1"}, verb: "start",
+			reply: drover.Errorf(drover.CodeNotFound, "no workflow is called nmaing"), asked: `{"run_id":"r_1","workflow":"nmaing"}`,
+			status: exitFailed, err: "drover: no workflow is called nmaing",
+		},
+		{
+			name: "an input that does not fit", args: []string{"start", "--workflow", "naming", "--run", "r_1"}, verb: "start",
+			reply: drover.Errorf(drover.CodeInvalidInput, "topic is missing"), asked: `{"run_id":"r_1","workflow":"naming"}`,
+			status: exitUsage, err: "topic is missing",
+		},
+		{
+			name: "stop", args: []string{"stop", "r_1", "--reason", "a mistake"}, verb: "stop",
+			reply: drover.StopReply{RunID: "r_1", Status: drover.StatusCancelled},
+			asked: `{"run_id":"r_1","reason":"a mistake"}`, out: "r_1 cancelled\n",
+		},
+		{name: "tick", args: []string{"tick", "r_1"}, verb: "tick", reply: struct{}{}, asked: `{"run_id":"r_1"}`},
+		{
+			name: "deliver", args: []string{"deliver", "r_1", "approved", `{"by": "kim"}`, "--id", "m1"}, verb: "deliver",
+			reply: drover.DeliverReply{RunID: "r_1", Repeat: true},
+			asked: `{"run_id":"r_1","name":"approved","payload":{"by":"kim"},"id":"m1"}`, out: "delivered before, nothing changed\n",
+		},
+		{
+			name: "status", args: []string{"status", "r_1", "--values"}, verb: "status", reply: drover.StatusReply{Run: run},
+			asked: `{"run_id":"r_1","values":true}`, out: "naming r_1  running  ...",
+		},
+		{
+			name: "result", args: []string{"result", "r_1"}, verb: "result",
+			reply: drover.ResultReply{RunID: "r_1", Status: drover.StatusCompleted, Output: json.RawMessage(`{"a":"b"}`)},
+			asked: `{"run_id":"r_1"}`, out: "{\n  \"a\": \"b\"\n}\n",
+		},
+		{
+			name: "result of an item that has none", args: []string{"result", "r_1", "--node", "draft", "--item", "3"}, verb: "result",
+			reply:  drover.ResultReply{RunID: "r_1", Node: &drover.Node{ID: "draft", Status: drover.NodeRunning}},
+			asked:  `{"run_id":"r_1","node":"draft","item":3}`,
+			status: exitFailed, err: "node draft is running and has no output",
+		},
+		{
+			name: "why", args: []string{"why", "r_1"}, verb: "why",
+			reply: drover.WhyReply{RunID: "r_1", Status: drover.StatusRunning, Reasons: []drover.Reason{{Node: "draft", Item: &item, Text: "nobody serves text.draft"}, {Text: "it has a deadline"}}},
+			asked: `{"run_id":"r_1"}`, out: "run r_1 is running\n  draft#3: nobody serves text.draft\n  it has a deadline\n",
+		},
+		{
+			name: "list", args: []string{"list", "--status", "running", "--tag", "k=v", "--limit", "5"}, verb: "list",
+			reply: drover.ListReply{Runs: []drover.Run{run}, More: true}, asked: `{"status":"running","tags":{"k":"v"},"limit":5}`,
+			out: "RUN  WORKFLOW  STATUS   CREATED ...",
+		},
+		{
+			name: "definition get by name", args: []string{"definition", "get", "naming"}, verb: "definition.get",
+			reply: drover.DefinitionReply{Name: "naming", Definition: json.RawMessage(`{"version":1}`)}, asked: `{"name":"naming"}`,
+			out: "{\n  \"version\": 1\n}\n",
+		},
+		{
+			name: "definition get by hash", args: []string{"definition", "get", strings.Repeat("a", 64)}, verb: "definition.get",
+			reply: drover.Errorf(drover.CodeNotFound, "no definition has this hash"), asked: `{"hash":"` + strings.Repeat("a", 64) + `"}`,
+			status: exitFailed, err: "no definition has this hash",
+		},
+		{
+			name: "definition list", args: []string{"definition", "list"}, verb: "definition.list",
+			reply: drover.DefinitionList{Definitions: []drover.DefinitionReply{{Name: "naming", Hash: "abc"}}}, asked: `{}`,
+			out: "NAME    HASH\nnaming  abc\n",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFleet(t)
+			f.answers(c.verb, c.reply)
+			status, out, err := f.cli(c.stdin, c.args...)
+			if status != c.status || !strings.Contains(err, c.err) || c.err == "" && err != "" {
+				t.Errorf("exit status %d, and on standard error %q; want %d and %q", status, err, c.status, c.err)
+			}
+			if want, begins := strings.CutSuffix(c.out, "..."); out != c.out && (!begins || !strings.HasPrefix(out, want)) {
+				t.Errorf("printed %q, want %q", out, c.out)
+			}
+			if got := f.got(c.verb); got != c.asked {
+				t.Errorf("asked %s, want %s", got, c.asked)
+			}
+		})
+	}
+}
+
+func TestWaitPrintsTheOutcomeAndExitsWithIt(t *testing.T) {
+	for status, exit := range map[drover.Status]int{
+		drover.StatusCompleted: 0, drover.StatusFailed: 1, drover.StatusCancelled: 3,
+		drover.StatusCompensated: 4, drover.StatusCompensationFailed: 5,
+	} {
+		t.Run(string(status), func(t *testing.T) {
+			f := newFleet(t)
+			run := drover.Run{ID: "r_1", Status: status, Result: json.RawMessage("7")}
+			f.answers("status", drover.StatusReply{Run: run})
+			got, out, err := f.cli("", "wait", "r_1", "--json")
+			if got != exit || err != "" {
+				t.Errorf("exit status %d, standard error %q; want %d and nothing", got, err, exit)
+			}
+			var outcome drover.Outcome
+			if err := json.Unmarshal([]byte(out), &outcome); err != nil || outcome.RunID != "r_1" || outcome.Status != status {
+				t.Errorf("printed %q (%v), want the outcome", out, err)
+			}
+		})
+	}
+}
+
+func TestWaitGivesUp(t *testing.T) {
+	f := newFleet(t)
+	f.answers("status", drover.StatusReply{Run: drover.Run{ID: "r_1", Status: drover.StatusRunning}})
+	status, out, err := f.cli("", "wait", "r_1", "--timeout", "50ms")
+	if status != exitFailed || out != "" || !strings.Contains(err, "run r_1 is not over after 50ms") {
+		t.Errorf("exit status %d, %q, %q", status, out, err)
+	}
+}
+
+func TestNoWorkerAnswers(t *testing.T) {
+	f := newFleet(t)
+	status, out, err := f.cli("", "list", "--timeout", "100ms")
+	if status != exitFailed || out != "" || !strings.Contains(err, "no worker answers") {
+		t.Errorf("exit status %d, %q, %q", status, out, err)
+	}
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/subjects"
+	"github.com/droverhq/drover/worker"
+)
+
+func (a *app) serveCommand() *cobra.Command {
+	var (
+		opts      worker.Options
+		retention string
+		log       logs
+	)
+	cmd := &cobra.Command{
+		Use:     "serve",
+		Short:   "Serve as a worker of a fleet, on a NATS server of yours",
+		GroupID: groupServe,
+		Long: `Serve joins the fleet that the server holds, and sets it up where there is none yet. Any number of workers
+share the runs. SIGTERM drains: what is in flight ends, and the others take over. A second signal ends at once;
+nothing is lost then either, but the others wait for the lease to run out.
+
+--partitions, --replicas and --retention matter when a fleet is set up. Later they must be left out, or agree.`,
+		Example: `  drover serve --nats nats://host:4222
+  drover serve --nats tls://a:4222,tls://b:4222 --creds drover.creds --replicas 3 --log-format json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			logger, err := log.logger(a.err)
+			if err != nil {
+				return err
+			}
+			opts.Logger, opts.Prefix = logger, a.conn.prefix
+			opts.Version = version().Version
+			if opts.Settings.Retention, err = parseRetention(retention); err != nil {
+				return err
+			}
+			return a.serve(cmd.Context(), opts)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&opts.Name, "name", "", "name of this worker; made of the host where it is not given")
+	f.IntVar(&opts.Settings.Partitions, "partitions", 0, "into how many partitions the runs are split; 0: as set up, or 64")
+	f.IntVar(&opts.Settings.Replicas, "replicas", 0, "1, or 3 on a cluster; 0: as set up, or 1")
+	f.StringVar(&retention, "retention", "", "how long runs are kept after their end, like 12h or 7d; as set up, or 7d")
+	f.DurationVar(&opts.Lease, "lease", 3*time.Second, "how long a worker that is gone is not missed, in whole seconds")
+	f.DurationVar(&opts.DrainTimeout, "drain", 10*time.Second, "how long partitions may take to be given back after SIGTERM")
+	f.BoolVar(&opts.AllowPrivate, "allow-private", false, allowPrivate)
+	fromEnvironment(cmd, "name", "partitions", "replicas", "retention", "lease", "drain", "allow-private")
+	log.flags(cmd, "info")
+	a.conn.flags(cmd, 0)
+	return cmd
+}
+
+const allowPrivate = "let http nodes reach private and loopback addresses"
+
+func parseRetention(s string) (drover.Duration, error) {
+	if s == "" {
+		return 0, nil
+	}
+	d, err := drover.ParseDuration(s)
+	if err != nil || d <= 0 {
+		return 0, usageError("--retention %q must be a time like 12h or 7d", s)
+	}
+	return d, nil
+}
+
+func (a *app) serve(ctx context.Context, opts worker.Options) error {
+	nc, err := a.conn.connect(true)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	w, err := worker.New(nc, opts)
+	if err != nil {
+		return err
+	}
+	opts.Logger.Info().Str("server", a.conn.url).Str("prefix", a.conn.prefix).Msg("joining the fleet")
+	return untilInterrupted(ctx, "the worker", w.Run, opts.Logger)
+}
+
+// devOptions are the flags of drover dev.
+type devOptions struct {
+	data, listen string
+	sync         string
+	functions    []string
+	file         string
+	allowPrivate bool
+	log          logs
+}
+
+func (a *app) devCommand() *cobra.Command {
+	var o devOptions
+	cmd := &cobra.Command{
+		Use:     "dev",
+		Short:   "Serve everything on this machine: a NATS server, a worker, and functions",
+		GroupID: groupServe,
+		Long: `Dev is a fleet in one process, for development. Its data outlives it. Anything that speaks NATS may connect,
+without credentials, so it listens on this machine only unless --listen says otherwise.`,
+		Example: `  drover dev
+  drover dev --data /tmp/drover --listen 127.0.0.1:14222
+  drover dev --functions examples/licences/functions.yaml`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.dev(cmd.Context(), &o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.data, "data", ".drover", "folder that keeps everything")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:4222", "host:port for clients; port 0 is any that is free")
+	f.StringVar(&o.sync, "sync", "interval", "when writes are flushed to the disk: interval (every 100 ms), or always")
+	f.StringArrayVar(&o.functions, "function", nil, "function as name=command; may be given several times")
+	f.StringVar(&o.file, "functions", "", "file of functions")
+	f.BoolVar(&o.allowPrivate, "allow-private", false, allowPrivate)
+	fromEnvironment(cmd, "data", "listen", "sync", "allow-private")
+	o.log.flags(cmd, "info")
+	return cmd
+}
+
+func (a *app) dev(ctx context.Context, o *devOptions) error {
+	log, err := o.log.logger(a.err)
+	if err != nil {
+		return err
+	}
+	if o.sync != "interval" && o.sync != "always" {
+		return usageError("--sync %q must be interval or always", o.sync)
+	}
+	all := programs{}
+	if o.file != "" {
+		if err := all.load(o.file); err != nil {
+			return err
+		}
+	}
+	for _, arg := range o.functions {
+		if err := all.add(arg); err != nil {
+			return err
+		}
+	}
+	fns := &served{programs: all, concurrency: 16, drain: 30 * time.Second, log: log}
+	defer fns.running.kill()
+	return untilInterrupted(ctx, "drover dev", func(ctx context.Context) error {
+		fleet, err := startLocal(ctx, localOptions{
+			data: o.data, listen: o.listen, syncAlways: o.sync == "always",
+			served: fns, allowPrivate: o.allowPrivate, log: log,
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Fprint(a.err, welcome(fleet.server.ClientURL(), o.data))
+		select {
+		case <-ctx.Done():
+			return fleet.stop()
+		case err := <-fleet.failed:
+			return errors.Join(err, fleet.stop())
+		}
+	}, log)
+}
+
+// welcome says how to talk to a server, with this program and without it.
+func welcome(url, data string) string {
+	names := subjects.Default()
+	var b strings.Builder
+	fmt.Fprintf(&b, "drover is ready at %s, its data is in %s\n", url, data)
+	server := ""
+	if url != "nats://127.0.0.1:4222" {
+		server = " --nats " + url
+	}
+	fmt.Fprintf(&b, "\n  drover start%s workflow.yaml --wait\n  drover list%s\n", server, server)
+	fmt.Fprintf(&b, "\nor with any NATS client:\n\n")
+	fmt.Fprintf(&b, "  nats -s %s sub '%s'\n", url, names.DoneAll())
+	fmt.Fprintf(&b, "  nats -s %s req %s '{\"workflow\": \"naming\", \"input\": {\"topic\": \"cats\"}}'\n", url, names.API("start"))
+	fmt.Fprintf(&b, "  nats -s %s pub %s '{\"workflow\": \"naming\"}'\n\n", url, names.In("my-run-1", drover.VerbStart))
+	return b.String()
+}

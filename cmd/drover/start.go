@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/client"
+)
+
+// request is what the command line says of a run to start.
+type request struct {
+	input  string // JSON, @file or -
+	run    string
+	key    string
+	tags   []string
+	notify []string // only where someone else can listen
+}
+
+func (r *request) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&r.input, "input", "", "input: JSON, @file, or - for standard input")
+	f.StringVar(&r.run, "run", "", "id of the run; made up where it is not given")
+	f.StringVar(&r.key, "key", "", "idempotency key: two starts with one key are one run")
+	f.StringArrayVar(&r.tags, "tag", nil, "tag as key=value; may be given several times")
+}
+
+// make is the request, but for what to run.
+func (r *request) make(stdin io.Reader) (drover.StartRequest, error) {
+	req := drover.StartRequest{IdempotencyKey: r.key}
+	if r.run != "" && r.key != "" {
+		return req, usageError("--run and --key both name the run: give one")
+	}
+	if r.run != "" {
+		id, err := drover.ParseRunID(r.run)
+		if err != nil {
+			return req, err
+		}
+		req.RunID = id
+	}
+	var err error
+	if req.Input, err = readJSON("--input", r.input, stdin); err != nil {
+		return req, err
+	}
+	for _, subject := range r.notify {
+		req.Notify = append(req.Notify, drover.Notify{Subject: subject})
+	}
+	req.Tags, err = parseTags(r.tags)
+	return req, err
+}
+
+// parseTags reads key=value.
+func parseTags(args []string) (map[string]string, error) {
+	if len(args) == 0 {
+		return nil, nil
+	}
+	tags := map[string]string{}
+	for _, arg := range args {
+		key, value, ok := strings.Cut(arg, "=")
+		if !ok || key == "" {
+			return nil, usageError("--tag %q is not key=value", arg)
+		}
+		tags[key] = value
+	}
+	return tags, nil
+}
+
+// loadDefinition reads a definition and checks it, so that all its problems
+// are told with their lines before anything is sent.
+func (a *app) loadDefinition(file string) (*drover.Definition, json.RawMessage, error) {
+	raw, err := readSource(file, a.in)
+	if err != nil {
+		return nil, nil, err
+	}
+	def, err := drover.ParseDefinition(raw)
+	if err != nil {
+		return nil, nil, &exitError{status: exitUsage, err: fmt.Errorf("%s: %w", file, err)}
+	}
+	wire, err := definitionJSON(raw)
+	return def, wire, err
+}
+
+// readSource reads a file, or standard input for -.
+func readSource(file string, stdin io.Reader) ([]byte, error) {
+	if file == "-" {
+		return readArg("-", stdin)
+	}
+	return readFile(file)
+}
+
+func (a *app) startCommand() *cobra.Command {
+	var (
+		req            request
+		workflow, hash string
+		wait           bool
+	)
+	cmd := &cobra.Command{
+		Use:     "start [FILE]",
+		Short:   "Start a run, and print its id",
+		GroupID: groupRuns,
+		Long: `Start asks the fleet for a run of the definition in a file, or of one that is stored already.
+It returns once the start is durable; --wait waits for the outcome, prints it as JSON, and exits as drover run does.`,
+		Example: `  drover start workflow.yaml --input '{"topic": "cats"}'
+  drover start --workflow naming --input @input.json --key order-4711
+  drover start --workflow naming --notify orders.done --tag customer=7
+  drover start workflow.yaml --wait`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			start, err := req.make(a.in)
+			if err != nil {
+				return err
+			}
+			start.Workflow, start.Hash = drover.WorkflowName(workflow), drover.Hash(hash)
+			if count := len(args) + count(workflow) + count(hash); count != 1 {
+				return usageError("give exactly one of a file, --workflow and --hash, not %d", count)
+			}
+			if len(args) == 1 {
+				if _, start.Definition, err = a.loadDefinition(args[0]); err != nil {
+					return err
+				}
+			}
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				return a.start(ctx, c, start, wait)
+			})
+		},
+	}
+	req.flags(cmd)
+	cmd.Flags().StringArrayVar(&req.notify, "notify", nil, "subject that is told the outcome; may be given several times")
+	cmd.Flags().StringVar(&workflow, "workflow", "", "name of a registered definition")
+	cmd.Flags().StringVar(&hash, "hash", "", "hash of a stored definition")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the outcome")
+	a.conn.flags(cmd, answerTime)
+	return cmd
+}
+
+func count(s string) int {
+	if s == "" {
+		return 0
+	}
+	return 1
+}
+
+func (a *app) start(ctx context.Context, c *client.Client, req drover.StartRequest, wait bool) error {
+	reply, err := c.Start(ctx, req)
+	if err != nil {
+		return err
+	}
+	a.warn(reply.Warnings)
+	if !wait {
+		return a.print(reply, string(reply.RunID)+"\n")
+	}
+	fmt.Fprintln(a.err, "run", reply.RunID)
+	outcome, err := c.Wait(ctx, reply.RunID)
+	if err != nil {
+		return err
+	}
+	return a.outcome(&outcome)
+}
+
+func (a *app) warn(problems []drover.Problem) {
+	for _, p := range problems {
+		fmt.Fprintln(a.err, "drover: warning: "+p.String())
+	}
+}
+
+// outcome prints the outcome of a run, and ends the program with its status.
+func (a *app) outcome(o *drover.Outcome) error {
+	indent := "  "
+	if a.json {
+		indent = ""
+	}
+	if err := encodeJSON(a.out, o, indent); err != nil {
+		return err
+	}
+	return ended(o.Status)
+}
+
+func (a *app) waitCommand() *cobra.Command {
+	var wait connection
+	cmd := &cobra.Command{
+		Use:     "wait RUN",
+		Short:   "Wait until a run is over, and print its outcome",
+		GroupID: groupRuns,
+		Long: `Wait returns when the run is over, prints the outcome as JSON, and exits with
+0 completed, 1 failed, 3 cancelled, 4 compensated, 5 compensation failed.`,
+		Example: `  drover wait r_2f6c1e
+  drover wait r_2f6c1e --timeout 10m && echo done`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := drover.ParseRunID(args[0])
+			if err != nil {
+				return err
+			}
+			ctx := cmd.Context()
+			if wait.timeout > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeoutCause(ctx, wait.timeout,
+					drover.Errorf(drover.CodeTimeout, "run %s is not over after %s", id, wait.timeout))
+				defer cancel()
+			}
+			return a.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+				outcome, err := c.Wait(ctx, id)
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				if err != nil {
+					return err
+				}
+				return a.outcome(&outcome)
+			})
+		},
+	}
+	a.conn.flags(cmd, 0)
+	cmd.Flags().DurationVar(&wait.timeout, "timeout", 0, "how long to wait at most; 0: for ever")
+	return cmd
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/droverhq/drover"
+)
+
+// painter draws runs as text.
+type painter struct {
+	color bool // with the escape sequences of a terminal
+	width int  // columns to cut lines at; 0: not cut
+}
+
+// The marks of node statuses, and the colours of the marks.
+func mark(s drover.NodeStatus) (symbol, sgr string) {
+	switch s {
+	case drover.NodePending:
+		return "·", "2"
+	case drover.NodeRunning:
+		return "●", "34"
+	case drover.NodeWaiting:
+		return "◔", "36"
+	case drover.NodeDone:
+		return "✓", "32"
+	case drover.NodeFailed:
+		return "✗", "31"
+	case drover.NodeCancelled:
+		return "⊘", "33"
+	case drover.NodeSkipped:
+		return "-", "2"
+	}
+	return "?", "0"
+}
+
+func (p painter) paint(sgr, s string) string {
+	if !p.color || s == "" {
+		return s
+	}
+	return "\x1b[" + sgr + "m" + s + "\x1b[0m"
+}
+
+// line ends a line of parts that are plain text and its colour by turns: cut
+// to the width first, so that no escape sequence is cut.
+func (p painter) line(parts ...[2]string) string {
+	var b strings.Builder
+	left := p.width
+	for _, part := range parts {
+		sgr, text := part[0], part[1]
+		if p.width > 0 {
+			runes := []rune(text)
+			text = string(runes[:min(len(runes), left)])
+			left -= min(len(runes), left)
+		}
+		if sgr == "" {
+			b.WriteString(text)
+		} else {
+			b.WriteString(p.paint(sgr, text))
+		}
+	}
+	return strings.TrimRight(b.String(), " ") + "\n"
+}
+
+// head is the line that tells of a run as a whole.
+func (p painter) head(run *drover.Run, now time.Time) string {
+	name := string(run.Workflow)
+	if name == "" {
+		name = "run"
+	}
+	return p.line([2]string{"1", name}, [2]string{"", " " + string(run.ID) + "  "},
+		[2]string{statusColor(run.Status), string(run.Status)},
+		[2]string{"2", "  " + took(&run.CreatedAt, run.EndedAt, now)})
+}
+
+func statusColor(s drover.Status) string {
+	switch s {
+	case drover.StatusCompleted:
+		return "32"
+	case drover.StatusFailed, drover.StatusCompensationFailed:
+		return "31"
+	case drover.StatusCancelled, drover.StatusCompensated, drover.StatusBlocked:
+		return "33"
+	case drover.StatusRunning, drover.StatusWaiting:
+		return "34"
+	}
+	return "0"
+}
+
+// node is the line of one node, with room for the longest name and kind.
+func (p painter) node(n *drover.Node, nameWidth int, now time.Time) string {
+	symbol, sgr := mark(n.Status)
+	text := fmt.Sprintf(" %s  %-8s", pad(string(n.ID), nameWidth), n.Kind)
+	return p.line([2]string{sgr, "  " + symbol}, [2]string{"", text},
+		[2]string{"", pad(p.progress(n), 9) + "  "},
+		[2]string{"2", pad(took(n.StartedAt, n.EndedAt, now), 6)},
+		[2]string{"2", p.remark(n)})
+}
+
+// progress is the middle of a node's line: its status, or how far its fan-out
+// has come.
+func (painter) progress(n *drover.Node) string {
+	if n.Items == nil {
+		return string(n.Status)
+	}
+	over := 0
+	for _, s := range []drover.NodeStatus{drover.NodeDone, drover.NodeFailed, drover.NodeCancelled, drover.NodeSkipped} {
+		over += n.Items.Counts[s]
+	}
+	text := fmt.Sprintf("%s %d/%d", bar(over, n.Items.Total, 10), n.Items.Counts[drover.NodeDone], n.Items.Total)
+	for _, s := range []drover.NodeStatus{drover.NodeRunning, drover.NodeWaiting, drover.NodeFailed, drover.NodeCancelled, drover.NodeSkipped} {
+		if c := n.Items.Counts[s]; c > 0 {
+			text += fmt.Sprintf(", %d %s", c, s)
+		}
+	}
+	return text
+}
+
+// remark is the end of a node's line: its child, its attempts, its error.
+func (painter) remark(n *drover.Node) string {
+	var parts []string
+	if n.Child != "" {
+		parts = append(parts, "run "+string(n.Child))
+	}
+	if last := len(n.Attempts) - 1; last > 0 || last == 0 && n.Attempts[0].Attempt > 1 {
+		parts = append(parts, "attempt "+strconv.Itoa(n.Attempts[last].Attempt))
+	}
+	if n.Error != nil {
+		parts = append(parts, shorten(n.Error.Error(), 200))
+	} else if last := len(n.Attempts) - 1; last >= 0 && n.Attempts[last].Error != nil {
+		parts = append(parts, shorten(n.Attempts[last].Error.Error(), 200))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "  " + strings.Join(parts, ", ")
+}
+
+// tree is a run with all its nodes, and below them its error and who is told
+// its outcome.
+func (p painter) tree(run *drover.Run, now time.Time) string {
+	var b strings.Builder
+	b.WriteString(p.head(run, now))
+	b.WriteString(p.nodes(run.Nodes, now))
+	if run.Error != nil {
+		for i, line := range strings.Split(run.Error.Error(), "\n") {
+			lead := "  error: "
+			if i > 0 {
+				lead = "         "
+			}
+			b.WriteString(p.line([2]string{"31", lead}, [2]string{"", line}))
+		}
+	}
+	for _, d := range run.Deliveries {
+		text := fmt.Sprintf("  outcome to %s: %s (attempt %d)", d.Notify.Subject, d.Status, d.Attempts)
+		if d.LastError != nil {
+			text += ", " + shorten(d.LastError.Error(), 200)
+		}
+		b.WriteString(p.line([2]string{"2", text}))
+	}
+	if run.Unread > 0 {
+		b.WriteString(p.line([2]string{"2", "  unread by any wait: " + plural(run.Unread, "message")}))
+	}
+	return b.String()
+}
+
+// nameWidth is the room for the names of nodes.
+func nameWidth(nodes []drover.Node) int {
+	width := 4
+	for i := range nodes {
+		width = max(width, len([]rune(nodes[i].ID)))
+	}
+	return min(width, 32)
+}
+
+// pad fills a text with spaces on its right.
+func pad(s string, width int) string {
+	n := len([]rune(s))
+	if n >= width {
+		return s
+	}
+	return s + strings.Repeat(" ", width-n)
+}
+
+// bar draws how much of a total is over.
+func bar(over, total, width int) string {
+	full := width
+	if total > 0 {
+		full = over * width / total
+	}
+	return "[" + strings.Repeat("█", full) + strings.Repeat("░", width-full) + "]"
+}
+
+// took is how long something took, or takes so far; "" where it has not begun.
+func took(start, end *time.Time, now time.Time) string {
+	if start == nil || start.IsZero() {
+		return ""
+	}
+	if end != nil {
+		now = *end
+	}
+	return elapsed(now.Sub(*start))
+}
+
+// elapsed spells a duration short enough for a column.
+func elapsed(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < time.Second:
+		return strconv.FormatInt(d.Milliseconds(), 10) + "ms"
+	case d < time.Minute:
+		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + "s"
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	default:
+		return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
+	}
+}
