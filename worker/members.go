@@ -61,6 +61,11 @@ func (w *Worker) membership(ctx, rest context.Context) error {
 		owners: map[int]*tenure{},
 		taking: map[int]bool{},
 	}
+	if w.opts.Alone {
+		if err := w.evict(rest); err != nil {
+			return fmt.Errorf("worker %s could not end the leases of those before it: %w", w.id, err)
+		}
+	}
 	if err := m.join(rest); err != nil {
 		return fmt.Errorf("worker %s could not join the fleet: %w", w.id, err)
 	}
@@ -80,6 +85,26 @@ func (w *Worker) membership(ctx, rest context.Context) error {
 		}
 	}
 	return err
+}
+
+// evict ends the leases of all workers.
+func (w *Worker) evict(ctx context.Context) error {
+	listing, stop := context.WithCancel(ctx)
+	defer stop()
+	var before []kv.Member
+	err := w.fleet.WatchMembers(listing, func(list []kv.Member) {
+		before = list
+		stop()
+	})
+	if listing.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	for _, other := range before {
+		if err := w.fleet.Leave(ctx, other); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (m *member) tell(do func()) { m.inbox.put(do) }

@@ -37,6 +37,11 @@ type Options struct {
 	// Lease is how long a worker that is gone is not missed: whole seconds.
 	// 0 means 3 s.
 	Lease time.Duration
+	// Alone says that every worker that the fleet knows of has ended, as where
+	// this process is the server as well, and has just begun. Their leases are
+	// ended instead of waited for. A worker that lives nevertheless loses
+	// nothing: it joins anew.
+	Alone bool
 	// CoverAfter is how long a run lives before its wake-up is made durable.
 	// 0 means 10 s.
 	CoverAfter time.Duration
