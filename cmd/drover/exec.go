@@ -105,7 +105,9 @@ func environ(c function.Call) []string {
 // do performs one call. Its errors are what the run is told: the last line of
 // the log, and the whole kept log with it.
 func (p *program) do(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
-	out, log := &capped{max: drover.MaxValue}, &tail{max: maxLog}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	out, log := &capped{max: drover.MaxValue, full: end}, &tail{max: maxLog}
 	cmd := exec.CommandContext(ctx, p.command[0], p.command[1:]...)
 	cmd.Dir = p.dir
 	cmd.Env = environ(function.Info(ctx))
@@ -120,15 +122,15 @@ func (p *program) do(ctx context.Context, input json.RawMessage) (json.RawMessag
 		_ = signalGroup(cmd, true)
 	}
 	switch {
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case err != nil && !errors.Is(err, exec.ErrWaitDelay):
-		return nil, p.failed(err, log)
 	case out.over:
 		e := drover.Errorf(drover.CodeTooLarge, "function %s wrote more than %d bytes to its standard output: write a reference to the value instead",
 			p.name, drover.MaxValue)
 		e.Permanent = true
 		return nil, e
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil && !errors.Is(err, exec.ErrWaitDelay):
+		return nil, p.failed(err, log)
 	}
 	return output(out.kept), nil
 }
@@ -188,17 +190,21 @@ func output(raw []byte) json.RawMessage {
 	return text
 }
 
-// capped keeps what is written to it up to a limit, and notes that there was
-// more. It never fails, so that the writer does not see a broken pipe.
+// capped keeps what is written to it up to a limit, and tells when there is
+// more: whoever writes without an end has to be ended.
 type capped struct {
 	kept []byte
 	max  int
 	over bool
+	full func()
 }
 
 func (c *capped) Write(p []byte) (int, error) {
 	keep := p[:min(len(p), c.max-len(c.kept))]
-	c.over = c.over || len(keep) < len(p)
+	if len(keep) < len(p) && !c.over {
+		c.over = true
+		c.full()
+	}
 	c.kept = append(c.kept, keep...)
 	return len(p), nil
 }

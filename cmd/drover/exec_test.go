@@ -38,6 +38,7 @@ func TestCommandsAreFunctions(t *testing.T) {
 		{name: "a signal is a failure", line: `kill -9 $$`, code: drover.CodeFailed, message: "function f: sh ended with signal: killed and wrote nothing to its standard error"},
 		{name: "an input that nobody reads", line: `echo 1`, input: `"` + strings.Repeat("x", 1<<20) + `"`, want: `1`},
 		{name: "an output over the limit", line: `head -c 1048577 /dev/zero | tr '\0' 1`, code: drover.CodeTooLarge, permanent: true},
+		{name: "an output without an end", line: `yes`, code: drover.CodeTooLarge, permanent: true},
 		{name: "an output at the limit", line: `head -c 1048576 /dev/zero | tr '\0' 1`, want: strings.Repeat("1", 1<<20)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
