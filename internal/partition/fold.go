@@ -9,8 +9,12 @@ import (
 	"github.com/droverhq/drover/internal/machine"
 )
 
+// maxPuts is how many bytes of values are stored with one commit, more or less.
+const maxPuts = 8 << 20
+
 // batch is what was folded and waits for one commit.
 type batch struct {
+	size    int // bytes of puts
 	items   []*item
 	answers []Op
 	effects []machine.Effect
@@ -22,10 +26,14 @@ type batch struct {
 // A command that changes nothing is finished at once while the batch is empty.
 // A refusal behind a change ends the batch, so that its dead letter can be
 // written after that change and before the next.
+//
+// Values are stored before their record, and the first one under a key stays.
+// So a start that stores some must know that there is no record: else it could
+// give a run that is there values that are not its own.
 func (p *Partition) fold(r *run) {
 	r.busy = true // nothing lets go of the run meanwhile
 	var b batch
-	for len(r.queue) > 0 && len(b.items) < maxBatch && (!r.single || len(b.items) == 0) {
+	for len(r.queue) > 0 && b.open(r) {
 		it := r.queue[0]
 		if it.bad == nil && !p.foldable(r, it) {
 			break
@@ -35,6 +43,11 @@ func (p *Partition) fold(r *run) {
 		if errors.As(err, &need) {
 			p.rollBack(r, b.items)
 			p.fetch(r, need.Keys, func() { r.busy = false; p.step(r) })
+			return
+		}
+		if len(step.Puts) > 0 && !r.sure {
+			p.rollBack(r, b.items)
+			r.busy, r.doubt = false, true
 			return
 		}
 		if step.Refused != nil && len(b.items) > 0 {
@@ -52,6 +65,11 @@ func (p *Partition) fold(r *run) {
 	p.encode(r, &b)
 }
 
+// open reports whether one more command may join the batch.
+func (b *batch) open(r *run) bool {
+	return len(b.items) < maxBatch && b.size < maxPuts && (!r.single || len(b.items) == 0)
+}
+
 // foldable reports whether a command can be folded now.
 func (p *Partition) foldable(r *run, it *item) bool {
 	if it.start != nil {
@@ -66,7 +84,7 @@ func (p *Partition) apply(r *run, it *item) (machine.Step, error) {
 		return machine.Step{Refused: it.bad}, nil
 	}
 	if it.cmd.Verb == drover.VerbTick {
-		r.ticking, r.tickAfter = false, p.now.Add(firstPause)
+		p.ticked(r, it.msg.At)
 	}
 	if !r.timer.Time().After(it.cmd.At) {
 		r.timer = 0 // it has come, or is about to, and may have found nothing due
@@ -113,15 +131,17 @@ func (p *Partition) take(r *run, b *batch, it *item, step machine.Step) bool {
 		b.answers = append(b.answers, answer)
 	}
 	for _, put := range step.Puts {
+		b.size += len(put.JSON)
 		r.keep(put.Key, put.JSON)
 	}
 	return true
 }
 
 func (p *Partition) pop(r *run) {
+	it := r.queue[0]
 	r.queue[0] = nil
 	r.queue = r.queue[1:]
-	p.queued--
+	p.count(-1, it)
 }
 
 // finish marks a command whose fold needs nothing more to be durable.
@@ -133,10 +153,9 @@ func (it *item) finish() {
 // rollBack puts the commands of a batch back in front of the queue, and the
 // state to what was last committed.
 func (p *Partition) rollBack(r *run, items []*item) {
-	r.queue = slices.Concat(items, r.queue)
-	p.queued += len(items)
+	p.requeue(r, items)
 	if r.committed == nil {
-		r.state, r.known = nil, false
+		r.state, r.known = nil, r.sure
 		return
 	}
 	state, err := machine.Decode(r.committed)
@@ -149,7 +168,7 @@ func (p *Partition) rollBack(r *run, items []*item) {
 
 // forget drops what is in memory of a run: its record must be read.
 func (p *Partition) forget(r *run) {
-	r.known, r.doubt = false, true
+	r.known, r.sure, r.doubt = false, false, true
 	r.state, r.committed, r.rev = nil, nil, 0
 }
 
@@ -157,11 +176,12 @@ func (p *Partition) forget(r *run) {
 // waits to be a dead letter.
 func (p *Partition) encode(r *run, b *batch) {
 	r.state.Timer = r.timer
-	r.state.Owed = machine.Compact(b.effects)
-	owed := r.state.Owed
-	for _, a := range r.owing {
+	owed := machine.Compact(b.effects)
+	r.state.Owed = nil
+	for _, a := range r.owing { // in the order in which they have to happen
 		r.state.Owed = append(r.state.Owed, a.owed...)
 	}
+	r.state.Owed = append(r.state.Owed, owed...)
 	data, err := machine.Encode(r.state)
 	if err != nil {
 		p.impossible(r, b, err)
@@ -188,27 +208,32 @@ func (p *Partition) commit(r *run, b *batch, owed []machine.Owed, data []byte) {
 			p.impossible(r, b, res.Err)
 		case errors.Is(res.Err, ErrConflict):
 			p.forget(r)
-			p.rollBackForgotten(r, b)
+			p.requeue(r, b.items)
 			r.busy = false
 			p.step(r)
 		default: // it may have been written
 			p.forget(r)
-			p.rollBackForgotten(r, b)
+			p.requeue(r, b.items)
 			p.again(r, OpCommit, res.Err, p.load)
 		}
 	})
 }
 
-func (p *Partition) rollBackForgotten(r *run, b *batch) {
-	r.queue = slices.Concat(b.items, r.queue)
-	p.queued += len(b.items)
+// requeue puts commands back in front of the queue.
+func (p *Partition) requeue(r *run, items []*item) {
+	r.queue = slices.Concat(items, r.queue)
+	p.count(1, items...)
 }
 
 // committed performs what a commit decided, and goes on.
 func (p *Partition) committed(r *run, b *batch, owed []machine.Owed, data []byte, rev uint64) {
-	r.busy, r.single, r.failures = false, false, 0
+	r.busy, r.single, r.sure, r.failures = false, false, true, 0
+	if r.early = 0; r.tickAfter.After(p.now.Add(firstPause)) {
+		r.tickAfter = p.now.Add(firstPause)
+	}
 	r.rev, r.committed = rev, data
-	a := p.act(r, owed, b.effects)
+	r.shed(maxValues)
+	a := p.act(r, r.state.Applied, owed, b.effects)
 	for _, it := range b.items {
 		it.acting = a
 		it.finish()
@@ -228,7 +253,7 @@ func (p *Partition) impossible(r *run, b *batch, err error) {
 		b.items[0].bad = drover.Errorf(drover.CodeTooLarge,
 			"run %s cannot be stored after command %d: %v", r.id, b.items[0].seq, err)
 	}
-	p.rollBackForgotten(r, b)
+	p.requeue(r, b.items)
 	r.busy, r.single = false, true
 	p.step(r)
 }
@@ -238,5 +263,14 @@ func (r *run) keep(key string, value json.RawMessage) {
 	if r.values == nil {
 		r.values = map[string]json.RawMessage{}
 	}
+	r.size += len(value) - len(r.values[key])
 	r.values[key] = value
+}
+
+// shed forgets values where they are more than so many bytes. They can be
+// fetched: what they belong to was committed.
+func (r *run) shed(most int) {
+	if r.size > most {
+		r.values, r.size = nil, 0
+	}
 }

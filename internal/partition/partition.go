@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -31,9 +32,10 @@ type Options struct {
 type Partition struct {
 	opts   Options
 	now    time.Time
+	clock  clock
 	runs   map[drover.RunID]*run
-	order  []*item // every command that is not done, in the order of the log
-	last   uint64  // the latest sequence that was received
+	order  order  // every command that is not done
+	last   uint64 // the latest sequence that was received
 	nextID uint64
 	ends   map[uint64]func(Result) // awaited operations, what to do with the end of each
 	out    []*Op
@@ -44,6 +46,7 @@ type Partition struct {
 	pruneAt int // how many of them make it worth to look for those that are passed
 	drain   bool
 	queued  int // commands that are not folded yet
+	bytes   int // of their payloads
 }
 
 // New makes the loop of a partition that has just been taken.
@@ -96,8 +99,9 @@ func (p *Partition) Receive(m Message) {
 		return
 	}
 	p.last = m.Seq
+	p.hear(m.At)
 	it := &item{seq: m.Seq, msg: m}
-	p.order = append(p.order, it)
+	p.order.add(it)
 	id, err := drover.ParseRunID(m.Run)
 	if err != nil {
 		p.bury(nil, it, drover.AsError(err, drover.CodeInvalidID), nil)
@@ -111,7 +115,7 @@ func (p *Partition) Receive(m Message) {
 		r = &run{id: id}
 		p.runs[id] = r
 	}
-	p.queued++
+	p.count(1, it)
 	r.queue = append(r.queue, it)
 	r.open = append(r.open, it)
 	p.step(r)
@@ -137,8 +141,8 @@ func (p *Partition) Take() []*Op {
 // Cursor is the first sequence that is not done: where the next owner must
 // begin to read.
 func (p *Partition) Cursor() uint64 {
-	if len(p.order) > 0 {
-		return p.order[0].seq
+	if first := p.order.first; first != nil {
+		return first.seq
 	}
 	return p.last + 1
 }
@@ -147,9 +151,17 @@ func (p *Partition) Cursor() uint64 {
 // hold nothing for it.
 func (p *Partition) Pass(seq uint64) { p.last = max(p.last, seq) }
 
-// Queued is how many commands are read but not folded. A driver stops to read
-// where it grows.
-func (p *Partition) Queued() int { return p.queued }
+// Queued is how many commands are read but not folded, and how many bytes their
+// payloads have. A driver stops to read where they grow.
+func (p *Partition) Queued() (commands, bytes int) { return p.queued, p.bytes }
+
+// count notes that commands came to the queues (1), or left them (-1).
+func (p *Partition) count(sign int, items ...*item) {
+	p.queued += sign * len(items)
+	for _, it := range items {
+		p.bytes += sign * len(it.msg.Data)
+	}
+}
 
 // Live is how many runs are in memory.
 func (p *Partition) Live() int { return len(p.runs) }
@@ -158,14 +170,25 @@ func (p *Partition) Live() int { return len(p.runs) }
 // repeat. The driver receives no more messages, and goes on until Quiet.
 func (p *Partition) Drain() {
 	p.drain = true
-	for _, id := range slices.Sorted(maps.Keys(p.runs)) { // in an order that a seed repeats
-		p.settle(p.runs[id])
+	for r := range p.live() {
+		p.settle(r)
+	}
+}
+
+// live gives the runs in memory, in an order that a seed repeats.
+func (p *Partition) live() iter.Seq[*run] {
+	return func(yield func(*run) bool) {
+		for _, id := range slices.Sorted(maps.Keys(p.runs)) {
+			if r := p.runs[id]; r != nil && !yield(r) {
+				return
+			}
+		}
 	}
 }
 
 // Quiet reports whether every received command is done and no operation is
 // under way.
-func (p *Partition) Quiet() bool { return len(p.order) == 0 && len(p.ends) == 0 }
+func (p *Partition) Quiet() bool { return p.order.first == nil && len(p.ends) == 0 }
 
 // do issues an operation, and has end called with its result.
 func (p *Partition) do(op *Op, end func(Result)) {
@@ -196,21 +219,11 @@ func (p *Partition) insist(op Op, done func()) {
 	try()
 }
 
-// sweep takes commands that are done off the front of the order, and forgets
-// what only mattered while the cursor was before it.
-func (p *Partition) sweep() {
-	n := 0
-	for n < len(p.order) && p.order[n].done {
-		n++
-	}
-	if n == 0 {
-		return
-	}
-	clear(p.order[:n])
-	p.order = p.order[n:]
-	if len(p.order) == 0 {
-		p.order = nil
-	}
+// done takes a command off the order, and forgets what only mattered while the
+// cursor was before it.
+func (p *Partition) done(it *item) {
+	it.acting = nil
+	p.order.remove(it)
 	if len(p.acted) > p.pruneAt {
 		cursor := p.Cursor()
 		maps.DeleteFunc(p.acted, func(_ drover.RunID, seq uint64) bool { return seq < cursor })

@@ -3,7 +3,6 @@ package partition
 import (
 	"encoding/json"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -18,17 +17,20 @@ const maxBatch = 512
 type run struct {
 	id        drover.RunID
 	known     bool // state is what the store holds under rev; nil: no record
+	sure      bool // rev was read or written; else a start took it for granted that there is no record
 	doubt     bool // read the record before anything else, also before a start
 	plan      *machine.Plan
 	state     *machine.State
 	committed []byte // what state was decoded from, or encoded to, last
 	rev       uint64
 	values    map[string]json.RawMessage
+	size      int // bytes of values
 
 	busy     bool    // an operation is under way that must end before the next fold
 	queue    []*item // not folded yet
 	open     []*item // not done yet, in the order of the log
 	owing    []*act  // effects under way
+	happened uint64  // what the record owes at this sequence, or an earlier one, has happened
 	burying  int     // dead letters under way
 	held     func()  // a commit that waits for them
 	failures int     // of the operation under way, in a row
@@ -38,7 +40,9 @@ type run struct {
 	uncovered time.Time      // since when the next wake-up is in memory only; zero: it is not
 	covering  bool           // it is being made durable
 	ticking   bool           // a tick is on its way
+	tickSent  time.Time      // since when
 	tickAfter time.Time      // no other tick before
+	early     int            // ticks that came and changed nothing, in a row
 	idleSince time.Time      // since when nothing is asked of it; zero: something is
 	alarm     time.Time      // the earliest alarm that is set for it; zero: none
 }
@@ -53,11 +57,13 @@ type item struct {
 	plan   *machine.Plan // of a start
 	acting *act          // effects of its commit that are under way
 	folded bool          // its commit is durable, or it needed none
-	done   bool
+
+	before, after *item // in the order of the log
 }
 
 // act is what one commit owes.
 type act struct {
+	seq     uint64 // when it is done, all has happened that the record owed at this sequence
 	owed    []machine.Owed
 	effects []machine.Effect
 	done    bool
@@ -127,13 +133,16 @@ func (p *Partition) decode(r *run, res Result) {
 	})
 }
 
-// owe performs what a record that was read still owes, and makes it known.
+// owe performs what a record that was read still owes, and makes it known. What
+// this owner has performed already, or performs just now, it does not repeat.
 func (p *Partition) owe(r *run, state *machine.State, res Result) {
 	owed := state.Owed
-	// Effects before the cursor, or of a run that this owner let go, have
-	// happened.
-	if state.Applied < p.Cursor() || state.Applied <= p.acted[r.id] {
+	if state.Applied < p.Cursor() || state.Applied <= max(r.happened, p.acted[r.id]) {
 		owed = nil
+	}
+	if n := len(r.owing); n > 0 && state.Applied <= r.owing[n-1].seq {
+		p.owes(r, r.owing[n-1], state, res)
+		return
 	}
 	effects, err := machine.Effects(r.plan, state, owed, r.value)
 	var need *machine.NeedError
@@ -141,7 +150,11 @@ func (p *Partition) owe(r *run, state *machine.State, res Result) {
 		p.fetch(r, need.Keys, func() { p.owe(r, state, res) })
 		return
 	}
-	a := p.act(r, owed, effects)
+	p.owes(r, p.act(r, state.Applied, owed, effects), state, res)
+}
+
+// owes makes a record known whose effects are performed.
+func (p *Partition) owes(r *run, a *act, state *machine.State, res Result) {
 	for _, it := range r.open {
 		if it.seq <= state.Applied {
 			it.acting = a
@@ -153,7 +166,7 @@ func (p *Partition) owe(r *run, state *machine.State, res Result) {
 // ready makes what was read the state of the run, and goes on.
 func (p *Partition) ready(r *run, state *machine.State, data []byte, rev uint64) {
 	r.busy, r.failures = false, 0
-	r.known, r.doubt = true, false
+	r.known, r.sure, r.doubt = true, true, false
 	r.state, r.committed, r.rev = state, data, rev
 	r.timer = 0
 	if state != nil {
@@ -171,13 +184,13 @@ func (p *Partition) fetch(r *run, keys []string, then func()) {
 			return
 		}
 		r.failures = 0
-		if r.values == nil {
-			r.values = map[string]json.RawMessage{}
-		}
 		for _, key := range keys {
-			r.values[key] = json.RawMessage("null")
+			value, ok := res.Values[key]
+			if !ok {
+				value = json.RawMessage("null")
+			}
+			r.keep(key, value)
 		}
-		maps.Copy(r.values, res.Values)
 		then()
 	})
 }
@@ -223,11 +236,16 @@ func (p *Partition) resolve(r *run, it *item) {
 // act performs effects until they have happened. It is nil where there are none.
 // Effects of one run happen in the order of its commits: what comes while some
 // are under way is performed together after them.
-func (p *Partition) act(r *run, owed []machine.Owed, effects []machine.Effect) *act {
+func (p *Partition) act(r *run, seq uint64, owed []machine.Owed, effects []machine.Effect) *act {
 	if len(effects) == 0 {
+		if n := len(r.owing); n > 0 {
+			r.owing[n-1].seq = max(r.owing[n-1].seq, seq)
+		} else {
+			r.happened = max(r.happened, seq)
+		}
 		return nil
 	}
-	a := &act{owed: owed, effects: effects}
+	a := &act{seq: seq, owed: owed, effects: effects}
 	r.owing = append(r.owing, a)
 	if len(r.owing) == 1 {
 		p.perform(r)
@@ -244,6 +262,7 @@ func (p *Partition) perform(r *run) {
 	p.insist(Op{Kind: OpAct, Run: r.id, Effects: effects}, func() {
 		for _, a := range under {
 			a.done, a.effects = true, nil
+			r.happened = max(r.happened, a.seq)
 		}
 		r.owing = r.owing[len(under):]
 		if len(r.owing) > 0 {
@@ -293,8 +312,7 @@ func (p *Partition) bury(r *run, it *item, why *drover.Error, effects []machine.
 func (p *Partition) buried(r *run, it *item) {
 	it.folded = true
 	if r == nil {
-		it.done = true
-		p.sweep()
+		p.done(it)
 		return
 	}
 	if r.burying == 0 && r.held != nil {

@@ -1,9 +1,18 @@
 package partition
 
-import "time"
+import (
+	"slices"
+	"time"
 
-// maxValues is how many bytes of values a run may keep in memory between folds.
-const maxValues = 1 << 20
+	"github.com/droverhq/drover/internal/machine"
+)
+
+// How many bytes of values a run may keep in memory between two commits, and
+// when nothing is asked of it.
+const (
+	maxValues = 8 << 20
+	maxIdle   = 1 << 20
+)
 
 // settle finishes commands that need nothing more, sets the next alarm, and
 // lets go of a run that needs no memory.
@@ -23,10 +32,9 @@ func (p *Partition) settle(r *run) {
 		if len(r.open) == 1 && (r.busy || !r.covered()) {
 			break
 		}
-		it.done, it.acting = true, nil
 		r.open = r.open[1:]
+		p.done(it)
 	}
-	p.sweep()
 	if p.idle(r) {
 		return
 	}
@@ -61,15 +69,9 @@ func (p *Partition) idle(r *run) bool {
 	}
 	if r.idleSince.IsZero() {
 		r.idleSince = p.now
-		size := 0
-		for _, v := range r.values {
-			size += len(v)
-		}
-		if size > maxValues {
-			r.values = nil
-		}
+		r.shed(maxIdle)
 	}
-	kept := r.state != nil && !r.state.Terminal() && !p.drain && p.now.Before(r.idleSince.Add(p.opts.IdleAfter))
+	kept := r.state != nil && (!r.state.Terminal() || expecting(r.state)) && !p.drain && p.now.Before(r.idleSince.Add(p.opts.IdleAfter))
 	if kept || !r.covered() {
 		return false
 	}
@@ -79,6 +81,12 @@ func (p *Partition) idle(r *run) bool {
 	}
 	*r = run{id: r.id} // alarms hold on to it for a while
 	return true
+}
+
+// expecting reports whether a run that is over will soon be told how a delivery
+// of its outcome went: its record need not be read again for that.
+func expecting(s *machine.State) bool {
+	return slices.ContainsFunc(s.Notify, func(n machine.Subscriber) bool { return !n.Done && n.Next == 0 })
 }
 
 // arm sets the alarm of a run, where there is none that is as early.
@@ -107,9 +115,9 @@ func (p *Partition) wake(r *run) time.Time {
 			at = t
 		}
 	}
-	if !r.uncovered.IsZero() {
+	if !r.uncovered.IsZero() && r.state != nil {
 		if !r.ticking {
-			earlier(later(r.state.Deadline().Time(), r.tickAfter))
+			earlier(p.tickAt(r))
 		}
 		if !r.covering {
 			earlier(p.coverAt(r))
@@ -121,11 +129,13 @@ func (p *Partition) wake(r *run) time.Time {
 	return at
 }
 
-func later(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
+// tickAt is when the run is to be woken through the log.
+func (p *Partition) tickAt(r *run) time.Time {
+	at := p.clock.own(r.state.Deadline().Time())
+	if at.Before(r.tickAfter) {
+		return r.tickAfter
 	}
-	return a
+	return at
 }
 
 // coverAt is when the wake-up of an uncovered run is to be made durable.
@@ -139,7 +149,7 @@ func (p *Partition) coverAt(r *run) time.Time {
 // ring does what is due for a run.
 func (p *Partition) ring(r *run) {
 	if !r.uncovered.IsZero() && r.state != nil {
-		if !r.ticking && !p.now.Before(later(r.state.Deadline().Time(), r.tickAfter)) {
+		if !r.ticking && !p.now.Before(p.tickAt(r)) {
 			p.tick(r)
 		}
 		if !r.covering && !p.now.Before(p.coverAt(r)) {
@@ -151,13 +161,25 @@ func (p *Partition) ring(r *run) {
 
 // tick wakes the run through the log.
 func (p *Partition) tick(r *run) {
-	r.ticking = true
+	r.ticking, r.tickSent = true, p.now
 	p.do(&Op{Kind: OpTick, Run: r.id}, func(res Result) {
 		if res.Err != nil {
 			r.ticking, r.tickAfter = false, p.now.Add(time.Second)
 			p.settle(r)
 		}
 	})
+}
+
+// ticked notes that a tick has come: the run's own, or what looks like it. One
+// that changes nothing came too early, or cannot be committed; the next one
+// comes after a pause that grows, for each costs a message.
+func (p *Partition) ticked(r *run, stored time.Time) {
+	if !r.ticking {
+		return
+	}
+	p.clock.echo(r.tickSent, stored)
+	r.ticking, r.tickAfter = false, p.now.Add(pause(r.early))
+	r.early++
 }
 
 // schedule makes the next wake-up durable.

@@ -21,15 +21,19 @@ type owner struct {
 	next  uint64 // sequence to read
 	dead  bool
 	wake  time.Time
-	saves bool // a checkpoint is coming
-	drain bool // it gives the partition back
+	saves bool          // a checkpoint is coming
+	drain bool          // it gives the partition back
+	skew  time.Duration // how far its clock is ahead of the log's
 }
 
 // take makes a new owner of the partition. Others may still believe that they
 // own it.
 func (w *World) take() {
 	w.lease.epoch++
-	o := &owner{w: w, epoch: w.lease.epoch, next: w.lease.cursor}
+	o := &owner{w: w, epoch: w.lease.epoch, next: w.lease.cursor, skew: w.faults.Skew}
+	if o.epoch%2 == 0 {
+		o.skew = -o.skew
+	}
 	secrets := 0
 	o.p = partition.New(partition.Options{
 		Cursor: w.lease.cursor,
@@ -87,12 +91,12 @@ func (o *owner) drive(do func()) {
 	if o.w.chance(o.w.faults.Zombie) {
 		o.w.soon(o.w.take)
 	}
-	o.p.Advance(o.w.now)
+	o.p.Advance(o.w.now.Add(o.skew))
 	do()
 	if !o.drain && o.epoch == o.w.lease.epoch && o.w.chance(o.w.faults.Handover) {
 		o.drain = true
 		o.p.Drain()
-		o.p.Advance(o.w.now)
+		o.p.Advance(o.w.now.Add(o.skew))
 	}
 	if o.drain && o.p.Quiet() {
 		o.release()
@@ -105,10 +109,16 @@ func (o *owner) drive(do func()) {
 		o.saves = true
 		o.w.at(o.w.now.Add(time.Second), o.checkpoint)
 	}
-	if at, ok := o.p.Next(); ok && (o.wake.IsZero() || at.Before(o.wake) || !o.wake.After(o.w.now)) {
+	if at, ok := o.due(); ok && (o.wake.IsZero() || at.Before(o.wake) || !o.wake.After(o.w.now)) {
 		o.wake = at
 		o.w.at(at, func() { o.drive(func() {}) })
 	}
+}
+
+// due is when the loop wants to be driven, by the time of the world.
+func (o *owner) due() (time.Time, bool) {
+	at, ok := o.p.Next()
+	return at.Add(-o.skew), ok
 }
 
 // crash ends an owner in the middle of whatever it does. Another one takes over

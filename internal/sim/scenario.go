@@ -39,6 +39,9 @@ func FaultsOf(seed uint64) Faults {
 	if seed%4 == 3 {
 		f.Fail, f.Unknown, f.Crash, f.Zombie, f.Handover = 0.1, 0.1, 0.02, 0.01, 0.01
 	}
+	if seed%3 == 2 {
+		f.Skew = 5 * time.Minute
+	}
 	return f
 }
 

@@ -14,14 +14,15 @@ import (
 
 // Faults says how often things go wrong, as chances from 0 to 1.
 type Faults struct {
-	Fail     float64 // an operation does not happen, and its owner is told
-	Unknown  float64 // an operation happens, and its owner is told that it may not have
-	Slow     float64 // something takes up to seconds instead of milliseconds
-	Repeat   float64 // a queued call or a client's command comes twice
-	Crash    float64 // an owner dies, at each of its steps
-	Zombie   float64 // another owner takes over while the old one goes on, at each step
-	Handover float64 // an owner gives the partition back in good order, at each of its steps
-	Lose     float64 // a function instance dies in the middle of a call
+	Fail     float64       // an operation does not happen, and its owner is told
+	Unknown  float64       // an operation happens, and its owner is told that it may not have
+	Slow     float64       // something takes up to seconds instead of milliseconds
+	Repeat   float64       // a queued call or a client's command comes twice
+	Crash    float64       // an owner dies, at each of its steps
+	Zombie   float64       // another owner takes over while the old one goes on, at each step
+	Handover float64       // an owner gives the partition back in good order, at each of its steps
+	Lose     float64       // a function instance dies in the middle of a call
+	Skew     time.Duration // how far the clocks of owners are off: of one ahead, of the next behind
 }
 
 // World is everything outside of an owner.
