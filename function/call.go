@@ -40,6 +40,10 @@ type call struct {
 	last    atomic.Pointer[json.RawMessage] // progress
 }
 
+// key tells a call from others: also from one that somebody forged, who does
+// not know the token. An id has no space in it.
+func (c *call) key() string { return c.ID.String() + " " + c.token }
+
 type callKey struct{}
 
 // Info gives the call that a handler performs. It is the zero Call when the

@@ -2,6 +2,7 @@ package function
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -25,8 +26,10 @@ func (l *loop) cancel(m *nats.Msg) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(m.Data) > 0 {
-		if c := l.inFlight[string(m.Data)]; c != nil && c.ID.Run == run {
-			c.end(ErrCancelled)
+		for key, c := range l.inFlight {
+			if id, _, _ := strings.Cut(key, " "); id == string(m.Data) && c.ID.Run == run {
+				c.end(ErrCancelled)
+			}
 		}
 		return
 	}
@@ -49,6 +52,7 @@ func (l *loop) keepAlive() {
 // drain gives back what was taken and not begun, waits for what runs, and
 // returns when all goroutines of the loop have ended.
 func (l *loop) drain(sub *nats.Subscription, gone <-chan struct{}) error {
+	close(l.drained)
 	_ = sub.Drain()
 	ended := make(chan struct{})
 	go func() {
@@ -110,7 +114,8 @@ func (l *loop) stuck() error {
 	defer l.mu.Unlock()
 	var calls []string
 	for key, c := range l.inFlight {
-		calls = append(calls, key)
+		id, _, _ := strings.Cut(key, " ")
+		calls = append(calls, id)
 		l.answer(c.message.Load(), ackNak)
 	}
 	if len(calls) == 0 {

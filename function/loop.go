@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -56,9 +57,15 @@ type loop struct {
 	publish context.Context // of results; ends after calls
 	endPub  context.CancelFunc
 	running sync.WaitGroup // every goroutine that the loop started
+	spare   chan func()    // to goroutines that have nothing to do
+	spares  atomic.Int64   // how many there are
+	drained chan struct{}  // closed: no call is started any more
+
+	thrown   burst // log lines about messages that are no calls
+	unstored burst // and about results that wait for their server
 
 	mu       sync.Mutex
-	inFlight map[string]*call // by call id; of message functions by ack subject
+	inFlight map[string]*call // by call.key; of message functions by ack subject
 	busy     int              // handlers that have not returned
 }
 
@@ -70,6 +77,8 @@ func newLoop(s *Server, f *Function, asked func()) *loop {
 		messages: make(chan *nats.Msg, 2*slots+64),
 		wake:     make(chan struct{}, 1),
 		joined:   make(chan struct{}),
+		spare:    make(chan func()),
+		drained:  make(chan struct{}),
 		inbox:    s.nc.NewInbox(),
 		inFlight: map[string]*call{},
 	}
@@ -218,14 +227,14 @@ func (l *loop) receiveCall(m *nats.Msg) {
 	}
 	if err != nil {
 		l.answer(m, ackTerm)
-		l.log.Warn("a message was thrown away", slog.Any("error", err))
+		l.warn(&l.thrown, "a message was thrown away", slog.Any("error", err))
 		return
 	}
 	if !c.Deadline.IsZero() && !time.Now().Before(c.Deadline) {
 		l.answer(m, ackDone)
 		return
 	}
-	l.start(c.ID.String(), c)
+	l.start(c.key(), c)
 }
 
 // status reads a message of the server about the requests.

@@ -1,6 +1,7 @@
 package function
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,9 +22,11 @@ const (
 	ackTerm  = "+TERM"
 )
 
-// One try to make a result durable, and the pause after one that failed.
+// One try to make a result durable, and the pause after one that failed. What
+// was sent before a connection broke gets no answer, so the first try is short.
 const (
-	publishTry   = 5 * time.Second
+	publishFirst = 2 * time.Second
+	publishTry   = 10 * time.Second
 	publishAgain = 200 * time.Millisecond
 	envelope     = 64 << 10 // bytes of a payload that the server needs for other than the output
 )
@@ -37,7 +40,7 @@ func (l *loop) start(key string, c *call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if runs := l.inFlight[key]; runs != nil {
-		runs.message.Store(c.message.Load()) // the queue thought it was lost
+		l.again(runs, c.message.Load())
 		return
 	}
 	l.inFlight[key] = c
@@ -45,13 +48,59 @@ func (l *loop) start(key string, c *call) {
 	ctx, end := context.WithCancelCause(context.WithValue(l.calls, callKey{}, c))
 	c.end = end
 	if l.f.message != nil {
-		l.running.Go(func() { l.handle(ctx, key, c) })
+		l.spawn(func() { l.handle(ctx, key, c) })
 		return
 	}
 	c.send = func(ctx context.Context, progress json.RawMessage) error {
-		return l.send(ctx, c, drover.ResultMessage{Progress: progress})
+		return l.send(ctx, publishTry, c, drover.ResultMessage{Progress: progress})
 	}
-	l.running.Go(func() { l.perform(ctx, key, c) })
+	l.spawn(func() { l.perform(ctx, key, c) })
+}
+
+// spawn does a task in a goroutine: one that has done others, as a new one has
+// to grow its stack first, or else a new one.
+func (l *loop) spawn(task func()) {
+	select {
+	case l.spare <- task:
+		return
+	default:
+	}
+	l.running.Go(func() {
+		for task != nil {
+			task()
+			task = l.another()
+		}
+	})
+}
+
+// another waits for the next task of a goroutine. It is nil where the goroutine
+// is to end: there are enough of them, or the loop drains.
+func (l *loop) another() func() {
+	if l.spares.Add(1) > int64(l.slots) {
+		l.spares.Add(-1)
+		return nil
+	}
+	defer l.spares.Add(-1)
+	select {
+	case task := <-l.spare:
+		return task
+	case <-l.drained:
+		return nil
+	}
+}
+
+// again deals with a message of a call that runs. Where it is the same message,
+// the queue thought it was lost, and wants the answer on the new one. Where it
+// is another, the call was queued twice: one is enough, and the queue keeps it
+// until the call has ended.
+func (l *loop) again(runs *call, m *nats.Msg) {
+	a, errA := runs.message.Load().Metadata()
+	b, errB := m.Metadata()
+	if errA == nil && errB == nil && a.Sequence.Stream != b.Sequence.Stream {
+		l.answer(m, ackDone)
+		return
+	}
+	runs.message.Store(m)
 }
 
 // release frees the slot of a call.
@@ -129,8 +178,9 @@ func (l *loop) settle(ctx context.Context, c *call, result drover.ResultMessage)
 		l.answer(c.message.Load(), ackNak)
 		return
 	}
-	for told := false; ; told = true {
-		err := l.send(l.publish, c, result)
+	try := publishFirst
+	for told := false; ; told, try = true, min(2*try, publishTry) {
+		err := l.send(l.publish, try, c, result)
 		late := !c.Deadline.IsZero() && !time.Now().Before(c.Deadline)
 		switch {
 		case err == nil || late:
@@ -143,7 +193,7 @@ func (l *loop) settle(ctx context.Context, c *call, result drover.ResultMessage)
 			return
 		}
 		if !told {
-			l.log.Warn("a result cannot be stored yet, trying again",
+			l.warn(&l.unstored, "a result cannot be stored yet, trying again",
 				slog.String("call", c.ID.String()), slog.Any("error", err))
 		}
 		select {
@@ -153,19 +203,47 @@ func (l *loop) settle(ctx context.Context, c *call, result drover.ResultMessage)
 	}
 }
 
-// encodeResult makes the message with which a call ends or goes on.
+// encodeResult makes the message with which a call ends or goes on. An output is
+// nearly always all that is in it, and is written as it is, without the white
+// space; it is valid JSON already.
 func encodeResult(c *call, result drover.ResultMessage) ([]byte, error) {
 	result.Call, result.Token, result.Instance = c.ID, c.token, c.Instance
-	return encode(string(c.Function), result)
+	if result.Error != nil || len(result.Progress) > 0 || !plain(c.token) || !plain(c.Instance) {
+		return encode(string(c.Function), result)
+	}
+	var b bytes.Buffer
+	b.Grow(len(result.Output) + len(c.token) + len(c.Instance) + 256)
+	b.WriteString(`{"call":"` + c.ID.String() + `","token":"` + c.token + `"`)
+	if len(result.Output) > 0 {
+		b.WriteString(`,"output":`)
+		if err := json.Compact(&b, result.Output); err != nil {
+			return nil, invalidOutput(string(c.Function), err)
+		}
+	}
+	if c.Instance != "" {
+		b.WriteString(`,"instance":"` + c.Instance + `"`)
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// plain reports whether a text is the same within the quotes of JSON.
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 // send publishes a result or a heartbeat, and returns when it is durable.
-func (l *loop) send(ctx context.Context, c *call, result drover.ResultMessage) error {
+func (l *loop) send(ctx context.Context, try time.Duration, c *call, result drover.ResultMessage) error {
 	data, err := encodeResult(c, result)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, publishTry)
+	ctx, cancel := context.WithTimeout(ctx, try)
 	defer cancel()
 	_, err = l.js.Publish(ctx, l.names.In(c.ID.Run, drover.VerbResult), data)
 	return err
