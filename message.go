@@ -1,6 +1,9 @@
 package drover
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Verb is the last token of a command's subject: drover.in.<run>.<verb>.
 type Verb string
@@ -163,15 +166,18 @@ type StatusReply struct {
 	Definition json.RawMessage `json:"definition,omitempty"` // that it runs
 }
 
-// Reason is one thing that a run is waiting for.
+// Reason is one thing that a run is waiting for. Items of one fan-out that wait
+// for the same are one reason.
 type Reason struct {
 	Node    NodeID `json:"node,omitempty"`
-	Item    *int   `json:"item,omitempty"`
+	Item    *int   `json:"item,omitempty"`  // where it is about one item
+	Count   int    `json:"count,omitempty"` // where it is about several: how many
+	Items   []int  `json:"items,omitempty"` // the first few of those
 	Waiting string `json:"waiting"`         // call, retry, timer, delivery, child, slot, subscriber
-	On      string `json:"on,omitempty"`    // the function, wait, child or subject
+	On      string `json:"on,omitempty"`    // the function, wait, child or subject; absent where it is about several children
 	Text    string `json:"text"`            // a sentence for people
-	Since   string `json:"since,omitempty"` // RFC 3339
-	Until   string `json:"until,omitempty"` // RFC 3339: when it ends by itself
+	Since   string `json:"since,omitempty"` // RFC 3339; of several: the earliest
+	Until   string `json:"until,omitempty"` // RFC 3339: when it ends by itself; of several: the earliest
 }
 
 // WhyReply answers why a run is not over, or who was not told that it is.
@@ -228,5 +234,69 @@ type DeadLetter struct {
 	RunID    string `json:"run_id"`   // as it was spelled
 	Verb     string `json:"verb"`
 	Error    *Error `json:"error"`
-	Payload  []byte `json:"payload,omitempty"` // in base64
+	Payload  []byte `json:"payload,omitempty"` // in base64; absent where it was too large to be kept
+
+	// What whoever reads it adds.
+
+	Bytes int        `json:"bytes,omitempty"` // of the payload
+	At    *time.Time `json:"at,omitempty"`    // when it was put aside
+}
+
+// DeadListRequest asks for dead letters, newest first.
+type DeadListRequest struct {
+	RunID string `json:"run_id,omitempty"` // of this run, as it was spelled
+	Verb  string `json:"verb,omitempty"`
+	Code  Code   `json:"code,omitempty"`  // of its error
+	Limit int    `json:"limit,omitempty"` // default 100, at most 1000
+}
+
+// DeadList is the list: letters without their payloads.
+type DeadList struct {
+	Letters []DeadLetter `json:"letters"`
+	More    bool         `json:"more,omitempty"`
+}
+
+// DeadRequest names one dead letter.
+type DeadRequest struct {
+	Sequence uint64 `json:"sequence"`
+}
+
+// RequeueReply says that the command of a dead letter is in the log of its run
+// again. The letter is gone. A command that cannot be folded this time either
+// makes a new one.
+type RequeueReply struct {
+	RunID    string `json:"run_id"`
+	Verb     string `json:"verb"`
+	Sequence uint64 `json:"sequence"` // that the command has now
+}
+
+// FleetReply shows a fleet.
+type FleetReply struct {
+	Members    []Member    `json:"members"`    // by name
+	Partitions []Partition `json:"partitions"` // by number
+	Dead       uint64      `json:"dead"`       // letters
+}
+
+// Member is a worker that lives.
+type Member struct {
+	ID         string    `json:"id"`
+	Name       string    `json:"name"`
+	Since      time.Time `json:"since"`
+	Leaving    bool      `json:"leaving,omitempty"` // it gives its partitions back
+	Partitions int       `json:"partitions"`        // that it owns
+}
+
+// Partition is a slice of the runs: who owns it, and how far it has come. What
+// is known of it is as old as its last checkpoint, which is made once a second
+// where there is something new.
+type Partition struct {
+	Number int        `json:"number"`
+	Worker string     `json:"worker,omitempty"` // id of its owner; absent: nobody
+	Epoch  uint64     `json:"epoch"`            // grows with every change of owner
+	Cursor uint64     `json:"cursor"`           // everything before this sequence of the log is done
+	Lag    uint64     `json:"lag"`              // commands from the cursor on
+	Oldest *time.Time `json:"oldest,omitempty"` // when the first of them was stored
+	// Slow: that was longer ago than a healthy owner needs, or nobody who lives
+	// owns it.
+	Slow bool `json:"slow,omitempty"`
 }

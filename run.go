@@ -73,7 +73,7 @@ type Run struct {
 	StartedAt  *time.Time        `json:"started_at,omitempty"`
 	EndedAt    *time.Time        `json:"ended_at,omitempty"`
 	Deadline   *time.Time        `json:"deadline,omitempty"` // of the whole run
-	Nodes      []Node            `json:"nodes"`              // in an order in which each comes after what it needs
+	Nodes      []Node            `json:"nodes,omitempty"`    // in an order in which each comes after what it needs; absent in a list of runs
 	Deliveries []Delivery        `json:"deliveries,omitempty"`
 	Unread     int               `json:"unread,omitempty"` // deliveries that no wait has read
 	Notes      []Note            `json:"notes,omitempty"`  // what happened and changed nothing
@@ -92,6 +92,33 @@ type Node struct {
 	Attempts  []Attempt       `json:"attempts,omitempty"` // of a node without fan-out, oldest first
 	Items     *Items          `json:"items,omitempty"`    // of a fan-out
 	Child     RunID           `json:"child,omitempty"`    // of a `run` node
+
+	Compensation *Compensation `json:"compensation,omitempty"` // of a node that is compensated, since the run compensates
+}
+
+// CompensationStatus is the state of the compensation of a node or an item.
+type CompensationStatus string
+
+// The states of a compensation. Those of a run come one at a time, that of what
+// ended last first; one that failed does not keep the others from being made.
+const (
+	CompensationPending CompensationStatus = "pending" // others come first
+	CompensationRunning CompensationStatus = "running" // a call is outstanding, or its next attempt is due later
+	CompensationDone    CompensationStatus = "done"
+	CompensationFailed  CompensationStatus = "failed" // for good
+)
+
+// Compensation is how far what a node or an item did has been undone. That of a
+// fan-out sums up its items: it runs while not all of them are over, and failed
+// where one of them did. Of more than 50 that failed the later ones are known by
+// their attempts, as far as those were kept.
+type Compensation struct {
+	Status    CompensationStatus         `json:"status"`
+	Counts    map[CompensationStatus]int `json:"counts,omitempty"`     // of a fan-out: its items
+	Attempts  int                        `json:"attempts,omitempty"`   // that were begun; of a fan-out: absent
+	Error     *Error                     `json:"error,omitempty"`      // of the last attempt that failed; absent once it is done
+	StartedAt *time.Time                 `json:"started_at,omitempty"` // as far as it is known
+	EndedAt   *time.Time                 `json:"ended_at,omitempty"`
 }
 
 // Attempt is one call of a node.
@@ -122,6 +149,8 @@ type Item struct {
 	Instance  string          `json:"instance,omitempty"`
 	Output    json.RawMessage `json:"output,omitempty"`
 	Errors    []Attempt       `json:"errors,omitempty"` // its failed attempts
+
+	Compensation *Compensation `json:"compensation,omitempty"`
 }
 
 // Note is something that reached a run and changed nothing, such as the late

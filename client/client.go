@@ -24,7 +24,7 @@ const (
 	// For one answer; the worker that took the request may be gone.
 	readTime    = 4 * time.Second
 	commandTime = 10 * time.Second // the owner of the run answers as well
-	listTime    = time.Minute      // all runs are gone through
+	listTime    = time.Minute      // all of something is gone through
 	// Between two tries.
 	againFirst = 50 * time.Millisecond
 	againMost  = time.Second
@@ -136,6 +136,34 @@ func (c *Client) ListDefinitions(ctx context.Context) (drover.DefinitionList, er
 	return reply, c.request(ctx, "definition.list", struct{}{}, &reply)
 }
 
+// ListDead gives dead letters, newest first: commands that could not be folded.
+func (c *Client) ListDead(ctx context.Context, req drover.DeadListRequest) (drover.DeadList, error) {
+	var reply drover.DeadList
+	return reply, c.request(ctx, "dead.list", req, &reply)
+}
+
+// ShowDead gives a dead letter with its payload. The error has the code
+// not_found where there is none.
+func (c *Client) ShowDead(ctx context.Context, sequence uint64) (drover.DeadLetter, error) {
+	var reply drover.DeadLetter
+	return reply, c.request(ctx, "dead.show", drover.DeadRequest{Sequence: sequence}, &reply)
+}
+
+// RequeueDead puts the command of a dead letter into the log of its run again,
+// and removes the letter. Where a first answer was lost the error has the code
+// not_found, as there is no letter any more. A command that would be refused
+// whatever its run is like stays where it is, and the error says why.
+func (c *Client) RequeueDead(ctx context.Context, sequence uint64) (drover.RequeueReply, error) {
+	var reply drover.RequeueReply
+	return reply, c.request(ctx, "dead.requeue", drover.DeadRequest{Sequence: sequence}, &reply)
+}
+
+// Fleet shows the workers that live, and how far each partition has come.
+func (c *Client) Fleet(ctx context.Context) (drover.FleetReply, error) {
+	var reply drover.FleetReply
+	return reply, c.request(ctx, "fleet", struct{}{}, &reply)
+}
+
 // request asks the API, again and again while nobody can answer, and reads the
 // answer into reply unless that is nil.
 func (c *Client) request(ctx context.Context, verb string, req, reply any) error {
@@ -173,9 +201,9 @@ func (c *Client) request(ctx context.Context, verb string, req, reply any) error
 // answerTime is how long one answer may take.
 func answerTime(verb string) time.Duration {
 	switch verb {
-	case "start", "stop", "tick", "deliver", "definition.put":
+	case "start", "stop", "tick", "deliver", "definition.put", "dead.requeue":
 		return commandTime
-	case "list":
+	case "list", "dead.list", "fleet":
 		return listTime
 	default:
 		return readTime

@@ -209,6 +209,28 @@ func TestRequests(t *testing.T) {
 			drover.DefinitionList{Definitions: []drover.DefinitionReply{{Name: "w", Hash: "h"}}},
 			func(ctx context.Context) (any, error) { return c.ListDefinitions(ctx) },
 		},
+		{
+			"dead.list", `{"code":"not_found"}`,
+			drover.DeadList{Letters: []drover.DeadLetter{{Sequence: 7}}, More: true},
+			func(ctx context.Context) (any, error) {
+				return c.ListDead(ctx, drover.DeadListRequest{Code: drover.CodeNotFound})
+			},
+		},
+		{
+			"dead.show", `{"sequence":7}`,
+			drover.DeadLetter{Sequence: 7, RunID: "a$b", Payload: []byte{0, 255}},
+			func(ctx context.Context) (any, error) { return c.ShowDead(ctx, 7) },
+		},
+		{
+			"dead.requeue", `{"sequence":7}`,
+			drover.RequeueReply{RunID: "run1", Verb: "stop", Sequence: 9},
+			func(ctx context.Context) (any, error) { return c.RequeueDead(ctx, 7) },
+		},
+		{
+			"fleet", `{}`,
+			drover.FleetReply{Members: []drover.Member{{ID: "w"}}, Partitions: []drover.Partition{{Number: 1, Lag: 2}}},
+			func(ctx context.Context) (any, error) { return c.Fleet(ctx) },
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.verb, func(t *testing.T) {

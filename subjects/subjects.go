@@ -162,6 +162,11 @@ func (n Names) Dead(partition int, sequence uint64) string {
 	return n.prefix + ".dead." + strconv.Itoa(partition) + "." + strconv.FormatUint(sequence, 10)
 }
 
+// DeadOf matches the Dead of one sequence, whatever its partition is.
+func (n Names) DeadOf(sequence uint64) string {
+	return n.prefix + ".dead.*." + strconv.FormatUint(sequence, 10)
+}
+
 // DeadAll matches every Dead.
 func (n Names) DeadAll() string { return n.prefix + ".dead.>" }
 

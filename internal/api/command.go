@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/machine"
@@ -76,15 +77,21 @@ func (s *Service) send(ctx context.Context, run drover.RunID, verb drover.Verb, 
 
 // publish makes a command durable.
 func (s *Service) publish(ctx context.Context, m *nats.Msg) error {
-	_, err := s.js.PublishMsg(ctx, m)
+	_, err := s.store(ctx, m)
+	return err
+}
+
+// store makes a command durable, and says where it stands.
+func (s *Service) store(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {
+	ack, err := s.js.PublishMsg(ctx, m)
 	switch {
 	case err == nil:
-		return nil
+		return ack, nil
 	case errors.Is(err, nats.ErrMaxPayload):
-		return drover.Errorf(drover.CodeTooLarge,
+		return nil, drover.Errorf(drover.CodeTooLarge,
 			"the request has %d bytes, and the server takes %d: pass a reference in place of big values", len(m.Data), s.Conn.MaxPayload())
 	default:
-		return drover.Errorf(drover.CodeUnavailable, "the request could not be stored: %v: send it again", err)
+		return nil, drover.Errorf(drover.CodeUnavailable, "the request could not be stored: %v: send it again", err)
 	}
 }
 

@@ -7,8 +7,9 @@
 // its figures. Requests that change a run (start, stop, deliver) are checked,
 // published as commands in the log of the run like anyone's, and answered with
 // what the owner of the run says after its commit; a tick is answered once it
-// is durable. Requests that read (status, result, why, list, definition.*) are
-// answered from the stores.
+// is durable. Requests that read (status, result, why, list, definition.*,
+// dead.list and show, fleet) are answered from the stores. Every endpoint tells
+// in its metadata how to ask it: JSON Schemas of its request and its reply.
 //
 // # Promises
 //

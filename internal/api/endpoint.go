@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -34,8 +35,9 @@ const maxScans = 4
 type endpoint struct {
 	verb    string
 	about   string
-	request string // the type of its JSON in the root package
-	reply   string
+	request reflect.Type // what its JSON holds, of the root package; nil: nothing
+	reply   reflect.Type
+	needs   []string // fields of the request that the type allows to leave out
 	class   class
 	limit   time.Duration
 	do      func(ctx context.Context, data []byte) (any, error)
@@ -44,26 +46,41 @@ type endpoint struct {
 // name is that of the micro endpoint, which may have no dot.
 func (e endpoint) name() string { return strings.ReplaceAll(e.verb, ".", "-") }
 
+// metadata tells clients how to ask, as text: names and JSON Schemas.
 func (e endpoint) metadata() map[string]string {
-	return map[string]string{"description": e.about, "request": e.request, "reply": e.reply}
+	m := map[string]string{
+		"description": e.about, "reply": e.reply.Name(),
+		"request_schema": schemaFor(e.request, e.needs...), "reply_schema": schemaFor(e.reply),
+	}
+	if e.request != nil {
+		m["request"] = e.request.Name()
+	}
+	return m
 }
 
 func (s *Service) endpoints() []endpoint {
 	commandTime := s.AnswerTime + readTime
+	run := []string{"run_id"}
 	return []endpoint{
-		{"start", "start a run", "StartRequest", "StartReply", commands, commandTime, s.start},
-		{"stop", "ask for the end of a run", "StopRequest", "StopReply", commands, commandTime, with(s.stop)},
-		{"tick", "make a run look at its deadlines", "RunRequest", "RunRequest", commands, commandTime, with(s.tick)},
-		{"deliver", "feed a wait of a run", "DeliverRequest", "DeliverReply", commands, commandTime, with(s.deliver)},
-		{"status", "show a run", "RunRequest", "StatusReply", reads, readTime, with(s.status)},
-		{"result", "the result of a run, a node or an item", "RunRequest", "ResultReply", reads, readTime, with(s.result)},
-		{"why", "what a run is waiting for", "RunRequest", "WhyReply", reads, readTime, with(s.why)},
-		{"list", "runs, newest first", "ListRequest", "ListReply", scans, listTime, with(s.list)},
-		{"definition.put", "store and register a definition", "DefinitionRequest", "DefinitionReply", reads, readTime, with(s.putDefinition)},
-		{"definition.get", "a definition by name or hash", "DefinitionRequest", "DefinitionReply", reads, readTime, with(s.getDefinition)},
-		{"definition.list", "every registered name", "", "DefinitionList", reads, readTime, with(s.listDefinitions)},
+		{"start", "start a run", of[drover.StartRequest](), of[drover.StartReply](), nil, commands, commandTime, s.start},
+		{"stop", "ask for the end of a run", of[drover.StopRequest](), of[drover.StopReply](), run, commands, commandTime, with(s.stop)},
+		{"tick", "make a run look at its deadlines", of[drover.RunRequest](), of[drover.RunRequest](), nil, commands, commandTime, with(s.tick)},
+		{"deliver", "feed a wait of a run", of[drover.DeliverRequest](), of[drover.DeliverReply](), run, commands, commandTime, with(s.deliver)},
+		{"status", "show a run", of[drover.RunRequest](), of[drover.StatusReply](), nil, reads, readTime, with(s.status)},
+		{"result", "the result of a run, a node or an item", of[drover.RunRequest](), of[drover.ResultReply](), nil, reads, readTime, with(s.result)},
+		{"why", "what a run is waiting for", of[drover.RunRequest](), of[drover.WhyReply](), nil, reads, readTime, with(s.why)},
+		{"list", "runs, newest first", of[drover.ListRequest](), of[drover.ListReply](), nil, scans, listTime, with(s.list)},
+		{"definition.put", "store and register a definition", of[drover.DefinitionRequest](), of[drover.DefinitionReply](), []string{"definition"}, reads, readTime, with(s.putDefinition)},
+		{"definition.get", "a definition by name or hash", of[drover.DefinitionRequest](), of[drover.DefinitionReply](), nil, reads, readTime, with(s.getDefinition)},
+		{"definition.list", "every registered name", nil, of[drover.DefinitionList](), nil, reads, readTime, with(s.listDefinitions)},
+		{"dead.list", "commands that could not be folded, newest first", of[drover.DeadListRequest](), of[drover.DeadList](), nil, scans, listTime, with(s.listDead)},
+		{"dead.show", "one of them, with its payload", of[drover.DeadRequest](), of[drover.DeadLetter](), nil, reads, readTime, with(s.showDead)},
+		{"dead.requeue", "put one of them into the log of its run again", of[drover.DeadRequest](), of[drover.RequeueReply](), nil, commands, commandTime, with(s.requeue)},
+		{"fleet", "workers and partitions", nil, of[drover.FleetReply](), nil, scans, listTime, with(s.fleet)},
 	}
 }
+
+func of[T any]() reflect.Type { return reflect.TypeFor[T]() }
 
 // with decodes the request of a verb.
 func with[T any](do func(context.Context, *T) (any, error)) func(context.Context, []byte) (any, error) {

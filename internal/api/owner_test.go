@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/droverhq/drover/internal/api"
 	"github.com/droverhq/drover/internal/machine"
 	"github.com/droverhq/drover/internal/natstest"
+	"github.com/droverhq/drover/internal/schema"
 	"github.com/droverhq/drover/kv"
 	"github.com/droverhq/drover/kv/kvtest"
 	"github.com/droverhq/drover/subjects"
@@ -32,7 +34,7 @@ const (
 // records in memory. It performs no effects, so calls stay outstanding until a
 // test answers them.
 type owner struct {
-	t     *testing.T
+	t     testing.TB
 	nc    *nats.Conn
 	js    jetstream.JetStream
 	names subjects.Names
@@ -42,18 +44,29 @@ type owner struct {
 	seq   uint64
 	deaf  bool
 	plans map[drover.Hash]*machine.Plan
+
+	replies map[string]*schema.Schema // what each verb says that it answers
 }
 
-func newOwner(t *testing.T) *owner {
+func newOwner(t testing.TB) *owner {
+	t.Helper()
+	return ownerOn(t, natstest.New(t).Connect())
+}
+
+func ownerOn(t testing.TB, nc *nats.Conn) *owner {
 	t.Helper()
 	o := &owner{
-		t: t, nc: natstest.New(t).Connect(), names: subjects.Default(), store: kvtest.NewMemory(),
+		t: t, nc: nc, names: subjects.Default(), store: kvtest.NewMemory(),
 		plans: map[drover.Hash]*machine.Plan{},
 	}
 	o.js = natstest.JetStream(t, o.nc)
 	for _, cfg := range []jetstream.StreamConfig{
 		{Name: o.names.Calls(), Subjects: []string{o.names.CallAll()}, Retention: jetstream.WorkQueuePolicy},
-		{Name: o.names.Commands(), Subjects: []string{o.names.InAll()}},
+		{
+			Name: o.names.Commands(), Subjects: []string{o.names.InAll()},
+			SubjectTransform: &jetstream.SubjectTransformConfig{Source: o.names.InAll(), Destination: o.names.CommandTransform(partitions)},
+		},
+		{Name: o.names.DeadLetters(), Subjects: []string{o.names.DeadAll()}, AllowDirect: true},
 	} {
 		if _, err := o.js.CreateStream(t.Context(), cfg); err != nil {
 			t.Fatal(err)
@@ -70,7 +83,7 @@ func (o *owner) serve(change func(*api.Config)) *owner {
 	o.t.Helper()
 	cfg := api.Config{
 		Conn: o.nc, Names: o.names, Partitions: partitions, Records: o.store.Runs, Values: o.store.Values,
-		Definitions: o.store.Definitions, Resolve: o.resolve, Worker: "w1", Logger: zerolog.New(zerolog.NewTestWriter(o.t)),
+		Definitions: o.store.Definitions, Fleet: o.store.Fleet, Resolve: o.resolve, Worker: "w1", Logger: zerolog.New(zerolog.NewTestWriter(o.t)),
 	}
 	if change != nil {
 		change(&cfg)
@@ -83,6 +96,7 @@ func (o *owner) serve(change func(*api.Config)) *owner {
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	<-s.Ready()
+	o.readSchemas()
 	o.t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -229,22 +243,63 @@ func (o *owner) call(id, output string) {
 	}
 }
 
+// endpoint is what a client that knows nothing is told of a verb.
+type endpoint struct {
+	Name, Subject string
+	Metadata      map[string]string
+}
+
+// endpoints asks the service for its endpoints.
+func (o *owner) endpoints() []endpoint {
+	o.t.Helper()
+	m, err := o.nc.Request("$SRV.INFO."+o.names.Service(), nil, patience)
+	var info struct{ Endpoints []endpoint }
+	if err == nil {
+		err = json.Unmarshal(m.Data, &info)
+	}
+	if err != nil || len(info.Endpoints) == 0 {
+		o.t.Fatalf("the service tells nothing: %v", err)
+	}
+	return info.Endpoints
+}
+
+func (o *owner) readSchemas() {
+	o.t.Helper()
+	o.replies = map[string]*schema.Schema{}
+	for _, e := range o.endpoints() {
+		compiled, err := schema.Compile(json.RawMessage(e.Metadata["reply_schema"]))
+		if err != nil {
+			o.t.Fatalf("%s: %v", e.Name, err)
+		}
+		o.replies[strings.TrimPrefix(e.Subject, o.names.API(""))] = compiled
+	}
+}
+
 // ask asks the API. The answer is decoded into reply.
 func (o *owner) ask(verb, request string, reply any) error {
 	o.t.Helper()
+	return o.askIn(o.t, verb, request, reply)
+}
+
+// askIn is ask within another test.
+func (o *owner) askIn(t testing.TB, verb, request string, reply any) error {
+	t.Helper()
 	m, err := o.nc.Request(o.names.API(verb), []byte(request), patience)
 	if err != nil {
-		o.t.Fatalf("%s: %v", verb, err)
+		t.Fatalf("%s: %v", verb, err)
 	}
 	if code := m.Header.Get(subjects.HeaderCode); code != "" {
 		e := &drover.Error{}
 		if err := json.Unmarshal(m.Data, e); err != nil || string(e.Code) != code || m.Header.Get("Nats-Service-Error") == "" {
-			o.t.Errorf("error answer %v %s", m.Header, m.Data)
+			t.Errorf("error answer %v %s", m.Header, m.Data)
 		}
 		return e
 	}
+	if err := o.replies[verb].Validate(m.Data); err != nil {
+		t.Errorf("%s: the answer %s is not what the schema says: %v", verb, m.Data, err)
+	}
 	if err := json.Unmarshal(m.Data, reply); err != nil {
-		o.t.Fatalf("%s: answer %s: %v", verb, m.Data, err)
+		t.Fatalf("%s: answer %s: %v", verb, m.Data, err)
 	}
 	return nil
 }

@@ -28,10 +28,24 @@ func (s *Service) load(ctx context.Context, run drover.RunID) (*machine.Plan, *m
 	return plan, state, err
 }
 
+// record reads the record of a run. A start that is durable and not folded yet
+// has none: before it is said that there is no such run, the owner is asked in
+// the log, behind that start.
 func (s *Service) record(ctx context.Context, run drover.RunID) (kv.Record, error) {
-	rec, err := s.Records.Load(ctx, subjects.RunKey(subjects.Partition(string(run), s.Partitions), run))
-	if errors.Is(err, drover.CodeNotFound) {
+	key := subjects.RunKey(subjects.Partition(string(run), s.Partitions), run)
+	rec, err := s.Records.Load(ctx, key)
+	if !errors.Is(err, drover.CodeNotFound) {
+		return rec, err
+	}
+	err = s.send(ctx, run, drover.VerbTick, struct{}{}, &struct{}{})
+	if err == nil {
+		rec, err = s.Records.Load(ctx, key)
+	}
+	switch {
+	case errors.Is(err, drover.CodeNotFound):
 		err = drover.Errorf(drover.CodeNotFound, "there is no run %s: check its id; a run is forgotten some time after its end", run)
+	case errors.Is(err, drover.CodeUnavailable):
+		err = drover.Errorf(drover.CodeUnavailable, "no record of run %s is there, and no worker says whether it is about to start: ask again", run)
 	}
 	return rec, err
 }

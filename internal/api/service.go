@@ -39,6 +39,12 @@ type Values interface {
 	Get(ctx context.Context, keys []string) (map[string]json.RawMessage, error)
 }
 
+// Fleet tells who lives and who owns what, as kv.Fleet does.
+type Fleet interface {
+	WatchMembers(ctx context.Context, changed func([]kv.Member)) error
+	WatchPartitions(ctx context.Context, changed func([]kv.Partition)) error
+}
+
 // Resolve finds the compiled definition that a start, or where that is nil a
 // hash, names. A definition that came with the start is checked and stored. Its
 // errors have codes: not_found, invalid_definition with every problem.
@@ -53,6 +59,7 @@ type Config struct {
 	Records     Records
 	Values      Values
 	Definitions kv.Definitions
+	Fleet       Fleet
 	Resolve     Resolve
 	Worker      string        // shown in the metadata of the service
 	Version     string        // of Drover, as semantic version; "": 0.0.0
@@ -112,7 +119,7 @@ func (s *Service) Run(ctx context.Context) error {
 		Name:         s.Names.Service(),
 		Version:      s.Version,
 		Description:  "Drover: durable workflows",
-		Metadata:     map[string]string{"worker": s.Worker, "prefix": s.Names.Prefix()},
+		Metadata:     map[string]string{"worker": s.Worker, "prefix": s.Names.Prefix(), "error_schema": schemaFor(of[drover.Error]())},
 		StatsHandler: func(e *micro.Endpoint) any { return s.figures[e.Name].read() },
 		ErrorHandler: func(_ micro.Service, e *micro.NATSError) {
 			s.Logger.Warn().Str("subject", e.Subject).Str("error", e.Description).Msg("a request of the API was lost")
@@ -157,7 +164,7 @@ func (s *Service) take(ctx context.Context, e endpoint, req micro.Request) {
 		return
 	}
 	// A request that was taken is finished although the service is asked to end.
-	ctx = context.WithoutCancel(ctx)
+	ctx = withCaller(context.WithoutCancel(ctx), req.Headers())
 	s.working.Go(func() {
 		defer func() { <-slots }()
 		ctx, cancel := context.WithTimeout(ctx, e.limit)
@@ -204,6 +211,12 @@ func (s *Service) respond(e endpoint, req micro.Request, start time.Time, reply 
 	s.figures[e.name()].add(time.Since(start), err)
 	if req.Reply() == "" {
 		return // nobody wants to know
+	}
+	if s.Names.Foreign(req.Reply()) != nil {
+		// Anyone may name it, and it must not be a way to publish with the
+		// rights of a worker.
+		s.Logger.Debug().Str("verb", e.verb).Str("reply", req.Reply()).Msg("a request asked for an answer where none may go")
+		return
 	}
 	if err := s.Conn.PublishMsg(m); err != nil {
 		s.Logger.Warn().Err(err).Str("verb", e.verb).Msg("a request could not be answered")

@@ -18,7 +18,7 @@ func (s *Service) start(ctx context.Context, data []byte) (any, error) {
 	if req.Parent != nil {
 		return nil, drover.Errorf(drover.CodeInvalidRequest, "parent is set by Drover alone: leave it out")
 	}
-	run, err := runID(&req)
+	run, err := runID(&req, callerOf(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func (s *Service) start(ctx context.Context, data []byte) (any, error) {
 	if len(req.Definition) > 0 {
 		req.Definition, req.Hash = nil, plan.Hash
 	}
-	req.RunID = ""
+	req.RunID, req.IdempotencyKey = "", "" // the id holds the key, and the caller with it
 	var reply drover.StartReply
 	if err := s.send(ctx, run, drover.VerbStart, &req, &reply); err != nil {
 		return nil, err
@@ -41,11 +41,15 @@ func (s *Service) start(ctx context.Context, data []byte) (any, error) {
 	return &reply, nil
 }
 
-// runID chooses the id of the run that a start asks for.
-func runID(req *drover.StartRequest) (drover.RunID, error) {
+// runID chooses the id of the run that a start asks for. Keys of different
+// callers never meet.
+func runID(req *drover.StartRequest, caller string) (drover.RunID, error) {
 	var derived drover.RunID
-	if req.IdempotencyKey != "" {
-		derived = drover.KeyRunID("", req.IdempotencyKey)
+	if n := len(req.IdempotencyKey); n > drover.MaxIdempotencyKey {
+		return "", drover.Errorf(drover.CodeTooLarge,
+			"idempotency_key has %d bytes, at most %d are allowed: use a digest of it", n, drover.MaxIdempotencyKey)
+	} else if n > 0 {
+		derived = drover.KeyRunID(caller, req.IdempotencyKey)
 	}
 	switch {
 	case req.RunID == "" && derived != "":

@@ -98,6 +98,7 @@ func (f *fold) command(c *Command) {
 	case c.Verb == drover.VerbTick:
 		f.due(nil)
 		f.advance()
+		f.answer = struct{}{}
 	case c.Verb == drover.VerbStop && c.Stop != nil:
 		f.stop(c.Stop)
 	case c.Verb == drover.VerbDeliver && c.Deliver != nil:

@@ -60,6 +60,7 @@ func TestTerminalIgnoresEveryLaterCommand(t *testing.T) {
 	}
 }
 
+// Definitions 4: a limit with an error of its own.
 func TestBigResultIsRefusedByName(t *testing.T) {
 	w := newWorld(t, `{"nodes":{"a":{"call":"f","retry":{"max_attempts":5}}},"output":{"from":"node:a"}}`)
 	w.start(`1`)

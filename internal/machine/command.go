@@ -44,7 +44,7 @@ type Step struct {
 	Changed bool          // the state has to be committed
 	Puts    []Put         // durable before the commit
 	Effects []Effect      // performed after the commit
-	Answer  any           // for Command.Reply: drover.StartReply, StopReply, DeliverReply; nil for other verbs
+	Answer  any           // for Command.Reply: drover.StartReply, StopReply, DeliverReply, {} for a tick; nil for other verbs
 	Refused *drover.Error // the command could not be folded, and nothing changed
 }
 

@@ -350,3 +350,15 @@ func TestDefinitions16EveryAttemptIsShown(t *testing.T) {
 		t.Fatal("the view shows the secret")
 	}
 }
+
+func TestDefinitions05SourceReadsTheRunsInput(t *testing.T) {
+	w := newWorld(t, `{"nodes":{"a":{"call":"f"},"b":{"call":"g","depends_on":["a"]}},"output":{"from":"node:b"}}`)
+	w.start(`{"x":1}`)
+	if got := string(w.last.Effects[0].Value.JSON); got != `{"x":1}` {
+		t.Fatalf("the source gets %s", got)
+	}
+	w.ok("a@1", `2`)
+	if v := w.last.Effects[0].Value; v.Key != "" || len(v.JSON) > 0 && string(v.JSON) != `null` {
+		t.Fatalf("a node that needs another gets %s", v.JSON)
+	}
+}

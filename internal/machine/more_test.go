@@ -147,6 +147,7 @@ func TestInputThatCannotBeMade(t *testing.T) {
 	}
 }
 
+// Definitions 4: a limit with an error of its own.
 func TestStartsThatAreRefused(t *testing.T) {
 	w := newWorld(t, `{"input_schema":{"type":"object"},"nodes":{"a":{"call":"f"}},"output":{"from":"node:a"}}`)
 	w.start(`1`)
@@ -175,6 +176,7 @@ func TestStartByANameThatMoved(t *testing.T) {
 	}
 }
 
+// Definitions 4: a limit with an error of its own.
 func TestCallsOfARunAreLimited(t *testing.T) {
 	text := `{"nodes":{`
 	for _, id := range []string{"a", "b", "c", "d", "e"} {
@@ -262,6 +264,7 @@ func nodeName(i int) string {
 	return "n" + s[len(s)-5:]
 }
 
+// Definitions 4: a limit with an error of its own.
 func TestCommandsThatAreRefused(t *testing.T) {
 	deep := strings.Repeat("[", 2000) + strings.Repeat("]", 2000)
 	for _, c := range []struct {

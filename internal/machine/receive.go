@@ -16,8 +16,8 @@ import (
 // start it gives the request as well, which is the one in the command: the
 // caller finds its definition and sets Start.Hash and Start.Secret. What cannot
 // be a command is refused with a code and a sentence, and nothing of it is used.
-// Unknown fields are ignored. The body of a tick is not read, that of a stop
-// may be empty.
+// Unknown fields are ignored, but in a stop those that JetStream answers with.
+// The body of a tick is not read, that of a stop may be empty.
 func DecodeCommand(seq uint64, at time.Time, run, verb string, data []byte, reply string) (*Command, *drover.StartRequest, *drover.Error) {
 	id, err := drover.ParseRunID(run)
 	if err != nil {
@@ -53,6 +53,10 @@ func (c *Command) body(data []byte) *drover.Error {
 		if len(bytes.TrimSpace(data)) > 0 {
 			bad = read(c, data, c.Stop)
 		}
+		if bad == nil && fromServer(data) {
+			bad = drover.Errorf(drover.CodeForbidden,
+				"the stop of run %s is an answer of JetStream, which someone had sent here: publish {\"reason\": ...}", c.Run)
+		}
 	case drover.VerbDeliver:
 		c.Deliver = &drover.DeliverRequest{}
 		if bad = read(c, data, c.Deliver); bad == nil {
@@ -77,6 +81,19 @@ func (c *Command) body(data []byte) *drover.Error {
 		bad = drover.Errorf(drover.CodeUnknownVerb, "run %s cannot be told to %q: use start, stop, tick or deliver", c.Run, cut(string(c.Verb), 60))
 	}
 	return bad
+}
+
+// fromServer reports an acknowledgement or an answer of JetStream. Whoever may
+// publish anything to a stream can have one sent to any subject, as the reply
+// to what he published; it must not stop a run.
+func fromServer(body []byte) bool {
+	var answer struct {
+		Stream json.RawMessage `json:"stream"`
+		Type   json.RawMessage `json:"type"`
+		Error  json.RawMessage `json:"error"`
+	}
+	err := json.Unmarshal(body, &answer)
+	return err == nil && (answer.Stream != nil || answer.Type != nil || answer.Error != nil)
 }
 
 // read reads a body strictly: UTF-8, one JSON object, each field of its type.
@@ -226,10 +243,11 @@ func checkResult(run drover.RunID, m *drover.ResultMessage) *drover.Error {
 	if said > 1 {
 		return drover.Errorf(drover.CodeInvalidRequest, "the result of call %s must have one of output, error and progress, and has %d", m.Call, said)
 	}
-	m.Output = compact(m.Output)
-	if isNull(m.Progress) {
+	// A heartbeat with nothing to tell is one. Next to an end, null is nothing.
+	if isNull(m.Progress) && (m.Output != nil || m.Error != nil) {
 		m.Progress = nil
 	}
+	m.Output = compact(m.Output)
 	return nil
 }
 

@@ -154,9 +154,18 @@ func (f *fold) undoFailure(a Active, err *drover.Error) {
 		u.Lost++
 		return
 	}
-	what := "node " + string(f.p.nodes[a.Node].id)
-	if a.Item != drover.NoItem {
-		what += fmt.Sprintf(" (item %d)", a.Item)
+	u.Failed = append(u.Failed, undoName(f.p.nodes[a.Node], a.Item)+undoFailedBy+cut(err.Message, maxUndoMessage))
+}
+
+const (
+	undoFailedBy   = " failed: " // between the name of a compensation and why it failed
+	maxUndoMessage = 300         // bytes
+)
+
+// undoName names the compensation of a node or an item.
+func undoName(n *node, item int) string {
+	if item == drover.NoItem {
+		return fmt.Sprintf("the compensation of node %s", n.id)
 	}
-	u.Failed = append(u.Failed, fmt.Sprintf("the compensation of %s failed: %s", what, cut(err.Message, 300)))
+	return fmt.Sprintf("the compensation of node %s (item %d)", n.id, item)
 }

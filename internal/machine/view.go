@@ -16,7 +16,7 @@ const fewItems = 20
 // View shows a run, without its secret. With all, outputs that are not inline
 // are shown as far as v has them, and so is each item of every fan-out.
 func View(p *Plan, s *State, v Values, all bool) drover.Run {
-	w := viewer{p: p, s: s, v: v, all: all}
+	w := viewer{p: p, s: s, v: v, all: all, undo: compensations(p, s)}
 	r := drover.Run{
 		ID: s.Run, Workflow: s.Workflow, Definition: s.Hash, Status: s.Status, Error: s.Error, Tags: maps.Clone(s.Tags),
 		Input: w.json(s.Input), CreatedAt: s.Created.Time(), StartedAt: moment(s.Created), EndedAt: moment(s.Ended),
@@ -51,7 +51,7 @@ func ViewNode(p *Plan, s *State, v Values, id drover.NodeID) (drover.Node, bool)
 	if !ok {
 		return drover.Node{}, false
 	}
-	w := viewer{p: p, s: s, v: v, all: true}
+	w := viewer{p: p, s: s, v: v, all: true, undo: compensations(p, s)}
 	return w.node(i), true
 }
 
@@ -111,7 +111,7 @@ func (s *State) locate(p *Plan, id drover.NodeID, item *int) (int, Mark, *drover
 		total = ns.Items.Total
 	}
 	if *item < 0 || *item >= total {
-		return 0, 0, drover.Errorf(drover.CodeNotFound, "node %s of run %s has no item %d: it has %d items", id, s.Run, *item, total)
+		return 0, 0, drover.Errorf(drover.CodeNotFound, "node %s of run %s has no item %d: it has %s", id, s.Run, *item, counted(total, "item"))
 	}
 	return i, ns.Items.Marks[*item], nil
 }
@@ -159,6 +159,8 @@ type viewer struct {
 	s   *State
 	v   Values
 	all bool
+
+	undo map[place]*drover.Compensation
 }
 
 // json is a value, or nil where it is not at hand.
@@ -186,9 +188,9 @@ func (w *viewer) node(i int) drover.Node {
 		x.Child = drover.ChildRunID(drover.CallID{Run: w.s.Run, Node: n.id, Item: drover.NoItem, Attempt: ns.Attempts})
 	}
 	if ns.Items != nil {
-		x.Items = w.items(i)
+		x.Items, x.Compensation = w.items(i), w.sumUndo(i)
 	} else {
-		x.Attempts = w.attempts(i)
+		x.Attempts, x.Compensation = w.attempts(i), w.undo[place{i, drover.NoItem}]
 	}
 	return x
 }
@@ -262,7 +264,7 @@ func (w *viewer) item(i, k int) drover.Item {
 	f := fold{p: w.p, s: w.s}
 	x := drover.Item{
 		Index: k, Status: it.Marks[k].status(), Attempts: int(it.Attempts[k]), Instance: w.instance(int(it.By[k])),
-		Output: w.json(f.itemOutput(i, k)),
+		Output: w.json(f.itemOutput(i, k)), Compensation: w.undo[place{i, k}],
 	}
 	if k < it.Next {
 		x.StartedAt = moment(ns.Started + Millis(it.Starts[k]))

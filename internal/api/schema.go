@@ -1,0 +1,173 @@
+package api
+
+import (
+	"encoding"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/droverhq/drover"
+)
+
+// schema is a JSON Schema, or a part of one.
+type schema = map[string]any
+
+// schemas makes JSON Schemas of the types of the protocol, from what
+// encoding/json makes of them. They describe what is well formed. Readers are
+// more patient: they ignore unknown fields, so that schemas forbid none.
+type schemas struct{ defs schema }
+
+// schemaFor gives the JSON Schema of a type as text; nil: an empty object.
+// needs are fields that must be there although the type leaves them out where
+// they are empty.
+func schemaFor(t reflect.Type, needs ...string) string {
+	root := schema{"type": "object"}
+	if t != nil {
+		s := schemas{defs: schema{}}
+		root = s.object(t)
+		if len(needs) > 0 {
+			required, _ := root["required"].([]string)
+			root["required"] = slices.Concat(required, needs)
+		}
+		if len(s.defs) > 0 {
+			root["$defs"] = s.defs
+		}
+	}
+	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	text, _ := json.Marshal(root) // maps, lists and texts
+	return string(text)
+}
+
+// object describes a struct by its fields.
+func (s schemas) object(t reflect.Type) schema {
+	properties := schema{}
+	var required []string
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		about, known := fields[t.Name()+"."+name]
+		if !f.IsExported() || name == "-" || known && about == "" {
+			continue
+		}
+		optional := options == "omitempty"
+		p := s.of(f.Type)
+		if f.Type.Kind() == reflect.Pointer && !optional {
+			p = schema{"anyOf": []any{p, schema{"type": "null"}}}
+		}
+		if about != "" {
+			p["description"] = about
+		}
+		properties[name] = p
+		if !optional {
+			required = append(required, name)
+		}
+	}
+	o := schema{"type": "object", "properties": properties}
+	if len(required) > 0 {
+		o["required"] = required
+	}
+	return o
+}
+
+// of describes any type.
+func (s schemas) of(t reflect.Type) schema {
+	switch t {
+	case reflect.TypeFor[json.RawMessage]():
+		return schema{}
+	case reflect.TypeFor[time.Time]():
+		return schema{"type": "string", "format": "date-time"}
+	case reflect.TypeFor[drover.NotifyList]():
+		one := s.of(t.Elem())
+		return schema{"anyOf": []any{one, schema{"type": "array", "items": one, "maxItems": drover.MaxSubscribers}}}
+	}
+	if t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
+		return schema{"type": "string"}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return s.of(t.Elem())
+	case reflect.Struct:
+		if _, ok := s.defs[t.Name()]; !ok {
+			s.defs[t.Name()] = nil // so that a type that holds itself ends here
+			s.defs[t.Name()] = s.object(t)
+		}
+		return schema{"$ref": "#/$defs/" + t.Name()}
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return schema{"type": "string", "contentEncoding": "base64"}
+		}
+		return schema{"type": "array", "items": s.of(t.Elem())}
+	case reflect.Map:
+		return schema{"type": "object", "additionalProperties": s.of(t.Elem())}
+	case reflect.String:
+		return text(t)
+	case reflect.Bool:
+		return schema{"type": "boolean"}
+	case reflect.Uint64:
+		return schema{"type": "integer", "minimum": 0}
+	default:
+		return schema{"type": "integer"}
+	}
+}
+
+// text describes the types of texts that have a grammar.
+func text(t reflect.Type) schema {
+	s := schema{"type": "string"}
+	switch t {
+	case reflect.TypeFor[drover.RunID](), reflect.TypeFor[drover.WorkflowName]():
+		s["pattern"] = "^[A-Za-z0-9_-]{1,128}$"
+	case reflect.TypeFor[drover.Hash]():
+		s["pattern"] = "^[0-9a-f]{64}$"
+	case reflect.TypeFor[drover.Status]():
+		s["enum"] = []drover.Status{
+			drover.StatusRunning, drover.StatusWaiting, drover.StatusBlocked, drover.StatusCompleted, drover.StatusFailed,
+			drover.StatusCancelled, drover.StatusCompensated, drover.StatusCompensationFailed,
+		}
+	case reflect.TypeFor[drover.NodeStatus]():
+		s["enum"] = []drover.NodeStatus{
+			drover.NodePending, drover.NodeRunning, drover.NodeWaiting, drover.NodeDone,
+			drover.NodeFailed, drover.NodeCancelled, drover.NodeSkipped,
+		}
+	}
+	return s
+}
+
+// fields says what the fields of requests are for. One that is described as ""
+// is no field for clients.
+var fields = map[string]string{
+	"StartRequest.run_id":          "yours to choose: the same start sent twice is one run; absent: derived from idempotency_key, or made up",
+	"StartRequest.definition":      "the definition itself, as an object or as a string of YAML; exactly one of definition, hash and workflow",
+	"StartRequest.hash":            "of a definition that is stored",
+	"StartRequest.workflow":        "name of a registered definition",
+	"StartRequest.input":           "any JSON value, at most 1 MiB; absent: null",
+	"StartRequest.idempotency_key": "makes the run id: two starts with one key are one run",
+	"StartRequest.notify":          "who is told the outcome",
+	"StartRequest.tags":            "kept with the run and in its outcome",
+	"StartRequest.parent":          "",
+	"Notify.subject":               "gets the outcome as a request, again and again until there is a reply, which is the receipt",
+	"StopRequest.run_id":           "the run",
+	"StopRequest.reason":           "for the outcome of the run",
+	"DeliverRequest.run_id":        "the run",
+	"DeliverRequest.name":          "of the wait",
+	"DeliverRequest.payload":       "any JSON value, at most 1 MiB; absent: null",
+	"DeliverRequest.id":            "makes a repeat harmless",
+	"RunRequest.run_id":            "the run",
+	"RunRequest.node":              "result: of this node, not of the run",
+	"RunRequest.item":              "result: of this item of the node, from 0",
+	"RunRequest.values":            "status: with values that are big, and every item of fan-outs",
+	"RunRequest.brief":             "status: without the definition",
+	"ListRequest.status":           "only runs in this status",
+	"ListRequest.workflow":         "only runs of this workflow",
+	"ListRequest.tags":             "only runs with all of these tags",
+	"ListRequest.limit":            "how many at most, 1 to 1000; absent: 100",
+	"DefinitionRequest.name":       "definition.put: to be registered under, absent: the name in the definition; definition.get: exactly one of name and hash",
+	"DefinitionRequest.hash":       "of the definition",
+	"DefinitionRequest.definition": "definition.put: an object, or a string of YAML",
+	"DeadListRequest.run_id":       "only of this run, as it was spelled",
+	"DeadListRequest.verb":         "only of this verb",
+	"DeadListRequest.code":         "only with this code of error",
+	"DeadListRequest.limit":        "how many at most, 1 to 1000; absent: 100",
+	"DeadRequest.sequence":         "of the letter, as dead.list shows it",
+}
