@@ -30,13 +30,23 @@ func (d *Dispatcher) builtins() (*function.Server, error) {
 	}, request, web, notify)
 }
 
-// encode makes JSON without escapes that only HTML needs.
-func encode(v any) json.RawMessage {
+// marshal makes JSON without the escapes that only HTML needs: they make a
+// value up to six times as large, so that it fits in no message any more.
+func marshal(v any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// encode is marshal for what can be JSON always.
+func encode(v any) json.RawMessage {
+	data, err := marshal(v)
+	if err != nil {
 		return null
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+	return data
 }

@@ -86,12 +86,16 @@ const (
 	loadBytes   = 1 << 20
 )
 
+// quietLines is how many lines a second are logged of what anyone may cause.
+const quietLines = 10
+
 // Dispatcher performs effects. Make one with New, and let Run run: until then
 // what is given to Perform waits.
 type Dispatcher struct {
 	opts      Options
 	js        jetstream.JetStream
 	http      *http.Client
+	quiet     zerolog.Logger // for what anyone may cause very often
 	functions *function.Server
 	queue     *queue // what is to be published: short tasks, in order, on one goroutine
 	slow      *queue // what waits for answers
@@ -118,6 +122,7 @@ func New(opts Options) (*Dispatcher, error) {
 		opts:  opts,
 		js:    js,
 		http:  newClient(opts.AllowPrivate),
+		quiet: opts.Logger.Sample(&zerolog.BurstSampler{Burst: quietLines, Period: time.Second}),
 		queue: newQueue(),
 		slow:  newQueue(),
 		runs:  map[drover.RunID][]*batch{},

@@ -55,7 +55,7 @@ func parseDelivery(m *nats.Msg) (delivery, error) {
 func (d *Dispatcher) notify(ctx context.Context, m *nats.Msg) error {
 	v, err := parseDelivery(m)
 	if err != nil {
-		d.opts.Logger.Warn().Err(err).Str("subject", m.Subject).Msg("a queued message is no delivery, and was thrown away")
+		d.quiet.Warn().Err(err).Str("subject", m.Subject).Msg("a queued message is no delivery, and was thrown away")
 		return nil
 	}
 	heard := drover.HeardMessage{DeliveryID: v.id, Token: v.token, Attempt: v.attempt}

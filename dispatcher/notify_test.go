@@ -155,6 +155,24 @@ func TestForgedMessagesAreThrownAway(t *testing.T) {
 	}
 }
 
+func TestForgedDeliveriesDoNotFillTheLog(t *testing.T) {
+	f := newFleet(t)
+	f.dispatcher()
+	for i := range 2000 {
+		if _, err := f.js.PublishAsync("drover.call.r1._notify", []byte("garbage")); err != nil {
+			t.Fatal(err)
+		}
+		if i%1000 == 999 {
+			<-f.js.PublishAsyncComplete()
+		}
+	}
+	<-f.js.PublishAsyncComplete()
+	f.settled()
+	if n := strings.Count(f.logs.String(), "thrown away"); n == 0 || n > 400 {
+		t.Errorf("%d lines are logged about 2000 messages", n)
+	}
+}
+
 func TestShutdownInTheMiddleLosesNothing(t *testing.T) {
 	f := newFleet(t)
 	impatient := func(o *Options) { o.DrainTimeout = time.Millisecond }

@@ -78,7 +78,7 @@ func (d *Dispatcher) operation(done func(error), do func(done func(error))) {
 // with the rights of a worker.
 func (d *Dispatcher) Answer(inbox string, reply any) {
 	if err := d.opts.Names.Foreign(inbox); err != nil {
-		d.opts.Logger.Warn().Err(err).Msg("a command asked for an answer where none may go")
+		d.quiet.Warn().Err(err).Msg("a command asked for an answer where none may go")
 		return
 	}
 	msg := &nats.Msg{Subject: inbox}
@@ -97,7 +97,7 @@ func (d *Dispatcher) Event(run drover.RunID, status drover.Status, applied uint6
 }
 
 func (d *Dispatcher) hint(msg *nats.Msg, body any) {
-	data, err := json.Marshal(body)
+	data, err := marshal(body)
 	if err == nil {
 		msg.Data = data
 		err = d.opts.Conn.PublishMsg(msg)

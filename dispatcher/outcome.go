@@ -20,7 +20,7 @@ const maxNoted = 4 << 10
 func Encode(o *drover.Outcome, result json.RawMessage) []byte {
 	told := *o
 	told.Result = orNull(result)
-	data, err := json.Marshal(&told)
+	data, err := marshal(&told)
 	if err != nil { // the result is no JSON
 		return encodeWithout(o, drover.Errorf(drover.CodeInternal, "the result of run %s cannot be told: %v", o.RunID, err))
 	}
@@ -33,8 +33,7 @@ func encodeWithout(o *drover.Outcome, why *drover.Error) []byte {
 	told := *o
 	told.Result = null
 	told.Error = note(o.Error, why)
-	data, _ := json.Marshal(&told)
-	return data
+	return encode(&told)
 }
 
 // note gives an error that says why besides what e says, and is small.

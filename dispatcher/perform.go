@@ -222,7 +222,7 @@ func (d *Dispatcher) send(run drover.RunID, verb drover.Verb, body any, done fun
 }
 
 func (d *Dispatcher) command(run drover.RunID, verb drover.Verb, body any) (*nats.Msg, error) {
-	data, err := json.Marshal(body)
+	data, err := marshal(body)
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ func TestEffectsBecomeMessages(t *testing.T) {
 		return h
 	}
 	outcome := `{"delivery_id":"r1:terminal:0","run_id":"r1","workflow":"wf","status":"completed","result":{"ok":true},"error":null,` +
-		`"started_at":"1970-01-01T00:00:01Z","ended_at":"1970-01-01T00:00:02Z","tags":{"a":"1","b":"\u003c2\u003e"}}`
+		`"started_at":"1970-01-01T00:00:01Z","ended_at":"1970-01-01T00:00:02Z","tags":{"a":"1","b":"<2>"}}`
 	done := deliverEffect("", 0)
 	done.Kind, done.Delivery = machine.EffectDone, nil
 	for _, tc := range []struct {
