@@ -16,7 +16,9 @@
 //
 // A worker that is asked to stop finishes what is under way, makes every
 // wake-up durable, saves its cursors and gives its partitions back, so that the
-// next owner goes on within milliseconds and repeats nothing. One that is
+// next owner goes on within milliseconds and repeats nothing. What cannot be
+// finished within DrainTimeout, such as a run whose record is of a later version,
+// is left to the next owner as it is. A worker that is
 // killed is missed when its lease runs out; its partitions are then read again
 // from their cursors, and effects of the last seconds may happen twice.
 //

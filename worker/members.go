@@ -38,6 +38,7 @@ type member struct {
 // tenure is the time that this worker owns a partition.
 type tenure struct {
 	owner    *owner
+	epoch    uint64
 	cancel   context.CancelFunc
 	draining bool
 }
@@ -214,11 +215,17 @@ func (m *member) partitions(list []kv.Partition) {
 	clear(m.parts)
 	for _, p := range list {
 		m.parts[p.Number] = p
+		if t := m.owners[p.Number]; t != nil && p.Epoch > t.epoch {
+			m.log.Warn().Int("partition", p.Number).Str("to", p.Worker).Msg("a partition was taken by another worker, and is dropped")
+			t.cancel()
+		}
 	}
 }
 
 // reconcile gives back what should be another's, and takes what should be its
-// own and has no owner that lives.
+// own and has no owner that lives. What still bears its name although nobody
+// drives it, such as after a lease that ran out, it takes as well to give it
+// back: nobody else may, as long as it lives.
 func (m *member) reconcile() {
 	if m.seen != sawAll {
 		return
@@ -237,6 +244,8 @@ func (m *member) reconcile() {
 			if p.Worker == "" || p.Worker == m.id || !m.live[p.Worker] {
 				m.take(n)
 			}
+		case t == nil && !m.taking[n] && m.held && !m.self.Leaving && m.parts[n].Worker == m.id:
+			m.take(n)
 		case t == nil && mine:
 			missing++
 		}
@@ -293,13 +302,18 @@ func (m *member) failed(n int, what string, err error) {
 // begin drives a partition that was taken.
 func (m *member) begin(held kv.Partition) {
 	ctx, cancel := context.WithCancel(m.rest)
-	t := &tenure{owner: newOwner(m.Worker, held), cancel: cancel}
+	t := &tenure{owner: newOwner(m.Worker, held), epoch: held.Epoch, cancel: cancel}
 	m.owners[held.Number] = t
 	m.passed(held.Number, held.Cursor)
 	m.async(func() {
 		err := t.owner.run(ctx)
 		cancel()
-		m.tell(func() { m.ended(held.Number, err) })
+		m.tell(func() {
+			if err == nil {
+				m.parts[held.Number] = t.owner.held
+			}
+			m.ended(held.Number, err)
+		})
 	})
 }
 

@@ -5,19 +5,16 @@ import (
 	"errors"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/partition"
 	"github.com/droverhq/drover/kv"
-	"github.com/droverhq/drover/subjects"
 )
 
 const (
 	checkpointEvery = time.Second
-	// maxQueued is how many commands an owner reads ahead of its folds.
-	maxQueued = 4096
+	releaseAgain    = 200 * time.Millisecond // after the partition could not be given back
 )
 
 // errLost is why an owner stops when its partition has another one.
@@ -58,13 +55,14 @@ func newOwner(w *Worker, held kv.Partition) *owner {
 		held:  held,
 		saved: time.Now(),
 	}
+	quiet := o.log.Sample(w.quiet)
 	o.p = partition.New(partition.Options{
 		Cursor:     held.Cursor,
 		CoverAfter: w.opts.CoverAfter,
 		Secret:     newSecret,
 		Plan:       w.plans.at,
 		Report: func(run drover.RunID, kind partition.OpKind, err error) {
-			o.log.Warn().Str("run", string(run)).Stringer("operation", kind).Err(err).Msg("operation failed, it is tried again")
+			quiet.Warn().Str("run", string(run)).Stringer("operation", kind).Err(err).Msg("operation failed, it is tried again")
 		},
 	})
 	return o
@@ -73,16 +71,11 @@ func newOwner(w *Worker, held kv.Partition) *owner {
 // run owns the partition. It returns nil when it was given back, errLost when
 // another has it, and the error of ctx when it was cut short.
 func (o *owner) run(ctx context.Context) error {
-	reader, err := o.read(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		o.room.open()
-		reader.Stop()
-		<-reader.Closed()
-	}()
+	stopReading := o.read(ctx)
+	defer stopReading()
 	drain := o.drain
+	var late <-chan time.Time
+	hurry := false
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var events []event
@@ -92,7 +85,8 @@ func (o *owner) run(ctx context.Context) error {
 			return ctx.Err()
 		case <-drain:
 			drain = nil
-			reader.Stop()
+			late = time.After(o.w.opts.DrainTimeout * 3 / 4)
+			stopReading()
 			o.p.Advance(time.Now())
 			o.p.Drain()
 			o.perform(ctx)
@@ -102,12 +96,15 @@ func (o *owner) run(ctx context.Context) error {
 		case <-timer.C:
 			o.p.Advance(time.Now())
 			o.perform(ctx)
+		case <-late:
+			hurry = true
+			o.log.Warn().Uint64("cursor", o.p.Cursor()).Msg("not all of the partition could be finished in time, the next owner goes on with it")
 		}
 		o.checkpoint(ctx)
 		if o.lost != nil {
 			return o.lost
 		}
-		if drain == nil && o.p.Quiet() && !o.busy {
+		if drain == nil && (o.p.Quiet() || hurry) && !o.busy {
 			return o.release(ctx)
 		}
 		timer.Reset(o.patience())
@@ -118,18 +115,45 @@ func (o *owner) run(ctx context.Context) error {
 // read is left to the next owner once this one drains.
 func (o *owner) handle(ctx context.Context, events []event, draining bool) {
 	o.p.Advance(time.Now())
+	var arrived load
 	for i := range events {
 		switch e := &events[i]; {
 		case e.then != nil:
 			e.then()
 		case e.msg == nil:
 			o.p.Complete(e.id, e.res)
-		case !draining:
-			o.p.Receive(*e.msg)
+		default:
+			arrived.commands++
+			arrived.bytes += len(e.msg.Data)
+			if !draining {
+				o.p.Receive(*e.msg)
+			}
 		}
 	}
 	o.perform(ctx)
-	o.room.set(o.p.Queued() < maxQueued)
+	var queued load
+	queued.commands, queued.bytes = o.p.Queued()
+	o.room.set(arrived, queued)
+}
+
+// read has the log put into the mailbox, from the cursor, until the function
+// that it gives is called.
+func (o *owner) read(ctx context.Context) (stop func()) {
+	r := &reader{
+		w: o.w, n: o.n, next: max(o.held.Cursor, 1), room: o.room, log: o.log,
+		give: func(m *partition.Message) { o.box.put(event{msg: m}) },
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.run(ctx)
+	}()
+	return func() {
+		cancel()
+		o.room.open()
+		<-ended
+	}
 }
 
 // patience is how long the owner may sleep.
@@ -139,33 +163,6 @@ func (o *owner) patience() time.Duration {
 		wait = min(wait, time.Until(at))
 	}
 	return max(wait, 0)
-}
-
-// read has the log put into the mailbox, from the cursor.
-func (o *owner) read(ctx context.Context) (jetstream.ConsumeContext, error) {
-	cons, err := o.w.js.OrderedConsumer(ctx, o.w.names.Commands(), jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{o.w.names.CommandsOf(o.n)},
-		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:    max(o.held.Cursor, 1),
-	})
-	if err != nil {
-		return nil, err
-	}
-	return cons.Consume(func(m jetstream.Msg) {
-		meta, err := m.Metadata()
-		if err != nil {
-			o.log.Error().Err(err).Str("subject", m.Subject()).Msg("a message of the log has no metadata")
-			return
-		}
-		_, run, verb, _ := o.w.names.ParseCommand(m.Subject())
-		o.room.wait()
-		o.box.put(event{msg: &partition.Message{
-			Seq: meta.Sequence.Stream, At: meta.Timestamp, Run: run, Verb: verb,
-			Data: m.Data(), Reply: m.Headers().Get(subjects.HeaderReply),
-		}})
-	}, jetstream.PullMaxMessages(1000), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
-		o.log.Warn().Err(err).Msg("the log could not be read, it is tried again")
-	}))
 }
 
 // checkpoint saves the cursor where it has moved and some time has passed.
@@ -199,13 +196,26 @@ func (o *owner) checkpointed(saved kv.Partition, err error) {
 	}
 }
 
-// release gives the partition back with its last cursor.
+// release gives the partition back with its last cursor, for as long as it
+// takes: nobody else takes it while its owner lives.
 func (o *owner) release(ctx context.Context) error {
 	free := o.held
 	free.Worker, free.Cursor = "", o.p.Cursor()
-	_, err := o.w.fleet.Save(ctx, free)
-	if errors.Is(err, kv.ErrConflict) {
-		return errLost
+	for {
+		saved, err := o.w.fleet.Save(ctx, free)
+		switch {
+		case err == nil:
+			o.held = saved
+			return nil
+		case errors.Is(err, kv.ErrConflict):
+			return errLost
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		o.log.Warn().Err(err).Msg("the partition could not be given back, it is tried again")
+		select {
+		case <-time.After(releaseAgain):
+		case <-ctx.Done():
+		}
 	}
-	return err
 }

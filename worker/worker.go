@@ -74,6 +74,7 @@ type Worker struct {
 	opts  Options
 	id    string
 	log   zerolog.Logger
+	quiet zerolog.Sampler // of what may go wrong for very many runs at once
 	names subjects.Names
 	js    jetstream.JetStream
 	ready chan struct{}
@@ -107,6 +108,7 @@ func New(nc *nats.Conn, opts Options) (*Worker, error) {
 		opts:    opts,
 		id:      id,
 		log:     opts.Logger.With().Str("worker", id).Logger(),
+		quiet:   &zerolog.BurstSampler{Burst: 10, Period: time.Second},
 		names:   names,
 		js:      js,
 		ready:   make(chan struct{}),
@@ -133,6 +135,9 @@ func (w *Worker) Ready() <-chan struct{} { return w.ready }
 // without what it needs. Everything that it started has ended when it returns.
 func (w *Worker) Run(ctx context.Context) error {
 	settings, err := topology.Ensure(ctx, w.js, w.names, w.opts.Settings)
+	if ctx.Err() != nil {
+		return nil // there is nothing to give back yet
+	}
 	if err != nil {
 		return err
 	}
@@ -146,6 +151,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	defer publisher.Close()
 	store, err := kv.Open(ctx, w.js, publisher, w.names)
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -160,7 +168,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	service, err := api.New(api.Config{
 		Conn: w.js.Conn(), Names: w.names, Records: store.Runs, Values: store.Values,
-		Partitions: settings.Partitions, Definitions: store.Definitions, Resolve: w.plans.resolve,
+		Partitions: settings.Partitions, Definitions: store.Definitions, Fleet: store.Fleet, Resolve: w.plans.resolve,
 		Worker: w.id, Version: w.opts.Version, Logger: w.log,
 	})
 	if err != nil {
@@ -189,8 +197,12 @@ func (w *Worker) serve(ctx context.Context, service *api.Service) error {
 	select {
 	case <-w.dispatcher.Ready():
 	case <-rest.Done():
+	case <-ctx.Done():
 	}
-	err := w.membership(ctx, rest)
+	var err error
+	if ctx.Err() == nil {
+		err = w.membership(ctx, rest)
+	}
 	w.work.Wait()
 	cause := context.Cause(rest)
 	cancel(nil)

@@ -6,17 +6,14 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/function"
 	"github.com/droverhq/drover/internal/natstest"
-	"github.com/droverhq/drover/internal/topology"
 	"github.com/droverhq/drover/subjects"
 	"github.com/droverhq/drover/worker"
 )
@@ -35,24 +32,7 @@ type member struct {
 // its share. The test waits for its end.
 func begin(t *testing.T, s *natstest.Server, name string) *member {
 	t.Helper()
-	nc := s.Connect()
-	logger := zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)
-	w, err := worker.New(nc, worker.Options{
-		Name: name, Settings: topology.Settings{Partitions: 8}, Lease: time.Second, Logger: logger,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	m := &member{Worker: w, nc: nc, stop: cancel, done: make(chan error, 1)}
-	go func() { m.done <- w.Run(ctx) }()
-	t.Cleanup(func() { m.end(t) })
-	select {
-	case <-w.Ready():
-	case err := <-m.done:
-		t.Fatalf("worker %s did not begin: %v", name, err)
-	}
-	return m
+	return beginOn(t, s.Connect(), worker.Options{Name: name})
 }
 
 // end stops a worker as an operator does, once.
