@@ -1,0 +1,96 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/droverhq/drover"
+)
+
+// workload is one kind of runs.
+type workload struct {
+	name       string
+	definition string // YAML
+	steps      int    // of a run
+	inFlight   []int
+	input      json.RawMessage
+	calls      bool // each step is a call of the no-op function
+	notify     bool // the run ends with its notification, not with its outcome
+	deliver    bool // a run that is parked gets a delivery, from which its time is taken
+	timers     bool // all runs start at once, with the time that each is due
+}
+
+// noop is the function that does nothing.
+const noop = "noop"
+
+// delivered is the name of the wait of W5.
+const delivered = "go"
+
+const (
+	sequenceSteps = 10
+	fanoutItems   = 100
+)
+
+// spread is the time in which the timers of W6 are due.
+const spread = time.Second
+
+func workloads(opts Options) []workload {
+	return []workload{
+		{
+			name: SetRun, steps: 1, inFlight: []int{1, 256}, notify: true,
+			definition: "nodes: {a: {set: {with: {ok: true}}}}\noutput: {from: node:a}\n",
+		},
+		{name: Sequence, steps: sequenceSteps, inFlight: []int{1, 256}, calls: true, input: json.RawMessage("1"), definition: sequence()},
+		{
+			name: Fanout, steps: fanoutItems, inFlight: []int{1, 16}, calls: true, input: items(),
+			definition: "nodes: {a: {call: " + noop + ", fanout: {over: run_input}, input: {from: fanout_item}}}\noutput: {from: node:a}\n",
+		},
+		{
+			name: Deliver, steps: 1, inFlight: []int{1}, deliver: true,
+			definition: "nodes: {a: {wait: {name: " + delivered + ", timeout: 1h}}}\noutput: {from: node:a}\n",
+		},
+		{
+			name: Timers, steps: 1, inFlight: []int{opts.Timers}, timers: true,
+			definition: "nodes: {a: {sleep: {until: input}}}\noutput: {from: node:a}\n",
+		},
+	}
+}
+
+// sequence is the definition of calls of which each gets the output of the one
+// before.
+func sequence() string {
+	var b strings.Builder
+	b.WriteString("nodes:\n")
+	from := "run_input"
+	for i := range sequenceSteps {
+		id := fmt.Sprintf("s%d", i)
+		fmt.Fprintf(&b, "  %s: {call: %s, input: {from: %q}}\n", id, noop, from)
+		from = "node:" + id
+	}
+	fmt.Fprintf(&b, "output: {from: %q}\n", from)
+	return b.String()
+}
+
+func items() json.RawMessage {
+	list := make([]int, fanoutItems)
+	for i := range list {
+		list[i] = i
+	}
+	data, _ := json.Marshal(list)
+	return data
+}
+
+// start makes the command that starts a run; due is when its timer is due.
+func (w *workload) start(hash drover.Hash, told string, due time.Time) []byte {
+	req := drover.StartRequest{Hash: hash, Input: w.input}
+	if w.notify {
+		req.Notify = drover.NotifyList{{Subject: told}}
+	}
+	if w.timers {
+		req.Input, _ = json.Marshal(due.UTC().Format(time.RFC3339Nano))
+	}
+	data, _ := json.Marshal(req)
+	return data
+}
