@@ -100,7 +100,7 @@ func (a *app) serveFunctions(ctx context.Context, s *served, name string) error 
 	if err != nil {
 		return err
 	}
-	s.log.Info().Str("function", name).Str("server", a.conn.url).Msg("serving")
+	s.log.Info().Str("function", name).Str("server", a.conn.shown()).Msg("serving")
 	defer s.running.kill()
 	return untilInterrupted(ctx, "function "+name, server.Run, s.log)
 }

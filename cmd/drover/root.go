@@ -57,11 +57,13 @@ To join a fleet on a server of yours:     drover serve --nats nats://host:4222`,
 		&cobra.Group{ID: groupServe, Title: "Servers and functions:"},
 		&cobra.Group{ID: groupRuns, Title: "Runs:"},
 		&cobra.Group{ID: groupDefinitions, Title: "Definitions:"},
+		&cobra.Group{ID: groupOperations, Title: "Operations:"},
 	)
-	root.AddCommand(a.runCommand(), a.devCommand(), a.serveCommand(), a.functionCommand())
+	root.AddCommand(a.runCommand(), a.devCommand(), a.serveCommand(), a.functionCommand(), a.benchCommand())
 	root.AddCommand(a.startCommand(), a.stopCommand(), a.tickCommand(), a.deliverCommand())
 	root.AddCommand(a.statusCommand(), a.resultCommand(), a.waitCommand(), a.whyCommand(), a.listCommand())
 	root.AddCommand(a.validateCommand(), a.definitionCommand(), a.versionCommand())
+	root.AddCommand(a.fleetCommand(), a.deadCommand())
 	strict(root)
 	return root
 }
@@ -71,6 +73,7 @@ const (
 	groupServe       = "serve"
 	groupRuns        = "runs"
 	groupDefinitions = "definitions"
+	groupOperations  = "operations"
 )
 
 // strict makes wrong arguments of every command errors of usage, and a parent

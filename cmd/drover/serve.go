@@ -82,7 +82,7 @@ func (a *app) serve(ctx context.Context, opts worker.Options) error {
 	if err != nil {
 		return err
 	}
-	opts.Logger.Info().Str("server", a.conn.url).Str("prefix", a.conn.prefix).Msg("joining the fleet")
+	opts.Logger.Info().Str("server", a.conn.shown()).Str("prefix", a.conn.prefix).Msg("joining the fleet")
 	return untilInterrupted(ctx, "the worker", w.Run, opts.Logger)
 }
 
