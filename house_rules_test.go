@@ -40,7 +40,10 @@ var layers = map[string][]string{
 	"dispatcher":                  {".", "subjects", "internal/machine", "internal/publish", "function"},
 	"internal/api":                {".", "subjects", "internal/machine", "kv"},
 	"worker":                      {".", "subjects", "internal/machine", "internal/partition", "internal/publish", "internal/topology", "internal/api", "kv", "dispatcher"},
-	"cmd/drover":                  {".", "subjects", "client", "function", "worker", "internal/embed", "internal/topology"},
+	"internal/bench":              {".", "subjects", "client", "function", "worker", "kv", "internal/embed", "internal/publish", "internal/topology"},
+	"cmd/drover":                  {".", "subjects", "client", "function", "worker", "internal/bench", "internal/embed", "internal/topology"},
+	"worker/clock":                {},
+	"integration":                 {},
 	"examples/licences/functions": {".", "function"},
 }
 
@@ -59,7 +62,7 @@ var outside = map[string][]string{
 	"github.com/rs/zerolog":                 {"function", "dispatcher", "worker", "internal/api", "internal/embed", "internal/publish", "cmd/drover"},
 	"github.com/nats-io/nats.go": {
 		"kv", "kv/kvtest", "function", "function/functiontest", "client", "dispatcher", "worker", "cmd/drover",
-		"internal/api", "internal/publish", "internal/topology", "internal/embed", "internal/natstest", "function/functiontest",
+		"internal/api", "internal/bench", "internal/publish", "internal/topology", "internal/embed", "internal/natstest", "function/functiontest",
 		"examples/licences/functions",
 	},
 }

@@ -1,0 +1,175 @@
+package integration_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/function"
+)
+
+// readme gives the README, and its fenced blocks by language.
+func readme(t *testing.T) (whole string, blocks map[string][]string) {
+	t.Helper()
+	data, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks = map[string][]string{}
+	for i, part := range strings.Split(string(data), "```") {
+		if i%2 == 1 {
+			language, text, _ := strings.Cut(part, "\n")
+			blocks[language] = append(blocks[language], text)
+		}
+	}
+	return string(data), blocks
+}
+
+// lines are the commands of the README that begin like this.
+func lines(blocks map[string][]string, prefix string) []string {
+	var found []string
+	for _, block := range blocks[""] {
+		for line := range strings.Lines(block) {
+			if strings.HasPrefix(line, prefix) {
+				found = append(found, strings.TrimSpace(line))
+			}
+		}
+	}
+	return found
+}
+
+// greet serves the function of the README in Go, in its words.
+func greet(ctx context.Context, nc *nats.Conn) error {
+	err := function.Serve(ctx, nc, function.New("greet", func(ctx context.Context, name string) (string, error) {
+		return "Hello " + name, nil
+	}))
+	return err
+}
+
+func TestReadme(t *testing.T) {
+	t.Parallel()
+	whole, blocks := readme(t)
+	t.Run("its workflow is the one of the examples", func(t *testing.T) {
+		file, err := os.ReadFile("../examples/greet/workflow.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, b := withoutComments(blocks["yaml"][0]), withoutComments(string(file)); a != b {
+			t.Errorf("the README has\n%s\nand the example\n%s", a, b)
+		}
+	})
+	t.Run("its Go is what this test runs", func(t *testing.T) {
+		file, err := os.ReadFile("readme_test.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(squeeze(string(file)), squeeze(blocks["go"][0])) {
+			t.Errorf("nothing here has the words of\n%s", blocks["go"][0])
+		}
+	})
+	t.Run("its links lead somewhere", func(t *testing.T) {
+		for _, link := range regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(whole, -1) {
+			if _, err := os.Stat(filepath.Join("..", link[1])); err != nil {
+				t.Errorf("%s: %v", link[0], err)
+			}
+		}
+	})
+	t.Run("its flags are known", func(t *testing.T) {
+		for _, line := range lines(blocks, "drover serve") {
+			_, help, _ := launch(t, "serve", "--help").wait()
+			for _, flag := range regexp.MustCompile(`--[a-z-]+`).FindAllString(line, -1) {
+				if !strings.Contains(help, flag+" ") {
+					t.Errorf("%s: there is no flag %s", line, flag)
+				}
+			}
+		}
+	})
+	t.Run("its commands work as they stand", func(t *testing.T) { followReadme(t, blocks) })
+}
+
+func withoutComments(yaml string) string {
+	var b strings.Builder
+	for line := range strings.Lines(yaml) {
+		if line = strings.TrimRight(line, " \n"); line != "" && line[0] != '#' {
+			b.WriteString(line + "\n")
+		}
+	}
+	return b.String()
+}
+
+func squeeze(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// followReadme does what the README says, in the folder of its example.
+func followReadme(t *testing.T, blocks map[string][]string) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("../examples/greet")); err != nil {
+		t.Fatal(err)
+	}
+	address := freeAddress(t)
+	url := "nats://" + address
+	follow := func(line string) *process {
+		return command(t, dir, line, "DROVER_LISTEN="+address, "DROVER_DATA="+filepath.Join(dir, "data"), "DROVER_NATS="+url, "NATS_URL="+url)
+	}
+	one := func(prefix string) string {
+		t.Helper()
+		found := lines(blocks, prefix)
+		if len(found) != 1 {
+			t.Fatalf("the README has %d lines that begin with %q", len(found), prefix)
+		}
+		return found[0]
+	}
+	follow(one("drover dev")).line("drover is ready")
+	f := connect(t, url)
+	inGo(t, f)
+	follow(one("drover function greet")).line("serving")
+
+	subscriber := follow(one("nats reply"))
+	subscriber.line("Listening")
+	requests := lines(blocks, "nats request")
+	for i, want := range []string{`"hash":`, `"stream":`, `"stream":`} {
+		status, stdout, stderr := follow(requests[i]).wait()
+		if status != 0 || !strings.Contains(stdout, want) || strings.Contains(stdout, `"code":`) {
+			t.Fatalf("%s: exit status %d, %s%s", requests[i], status, stdout, stderr)
+		}
+	}
+	var o drover.Outcome
+	line := subscriber.line(`"run_id":"letter-1"`)
+	if err := json.Unmarshal([]byte(line), &o); err != nil || compact(o.Result) != `{"by":"Grace","text":"Hello Ada, Hello Alan","to":"2 people"}` {
+		t.Errorf("the subscriber was told %s, %v", line, err)
+	}
+
+	for _, c := range []struct{ prefix, says string }{
+		{"drover start", "letter-2\n"},
+		{"drover why", "run letter-2 is"},
+		{"drover deliver", "delivered"},
+		{"drover wait", `"text": "Hello Ada"`},
+	} {
+		status, stdout, stderr := follow(one(c.prefix)).wait()
+		if status != 0 || !strings.Contains(stdout, c.says) {
+			t.Fatalf("%s: exit status %d, %s%s", c.prefix, status, stdout, stderr)
+		}
+	}
+}
+
+// inGo sees one run through with the function in Go alone.
+func inGo(t *testing.T, f *fleet) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- greet(ctx, f.nc) }()
+	f.publish("in-go", drover.VerbStart, drover.StartRequest{
+		Definition: text("nodes: {a: {call: greet}}\noutput: {from: \"node:a\"}\n"), Input: json.RawMessage(`"Grace"`),
+	})
+	f.completes("in-go", `"Hello Grace"`)
+	cancel()
+	if err := await(t, done, "the end of the function"); err != nil {
+		t.Error(err)
+	}
+}
