@@ -16,27 +16,36 @@ func compensations(p *Plan, s *State) map[place]*drover.Compensation {
 	}
 	f := fold{p: p, s: s}
 	list := map[place]*drover.Compensation{}
-	failed := failedUndos(u)
+	tries, failed := undoFailures(s), failedUndos(u)
 	for _, k := range f.undoable(nil) {
-		n := p.nodes[k.node]
-		var tries []*Failure
-		for i := range s.Nodes[k.node].Failed {
-			if x := &s.Nodes[k.node].Failed[i]; x.Undo && x.Item == k.item+1 {
-				tries = append(tries, x)
-			}
-		}
-		c := &drover.Compensation{}
-		list[place{k.node, k.item}] = c
+		c, at := &drover.Compensation{}, place{k.node, k.item}
+		list[at] = c
 		switch order := k.compare(undoKey{u.End, u.Node, u.Item}); {
 		case order < 0:
 			c.Status = drover.CompensationPending
 		case order == 0 && !s.Terminal():
-			runningUndo(c, s.Active, tries)
+			runningUndo(c, s.Active, tries[at])
 		default:
-			overUndo(c, n, tries, failed[undoName(n, k.item)], u.Lost > 0)
+			n := p.nodes[k.node]
+			overUndo(c, n, tries[at], failed[undoName(n, k.item)], u.Lost > 0)
 		}
 	}
 	return list
+}
+
+// undoFailures are the failed attempts of compensations, as far as they were
+// kept.
+func undoFailures(s *State) map[place][]*Failure {
+	tries := map[place][]*Failure{}
+	for i := range s.Nodes {
+		for j := range s.Nodes[i].Failed {
+			if x := &s.Nodes[i].Failed[j]; x.Undo {
+				at := place{i, x.Item - 1}
+				tries[at] = append(tries[at], x)
+			}
+		}
+	}
+	return tries
 }
 
 // failedUndos are the messages of the compensations that failed, by their names.
