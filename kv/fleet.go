@@ -51,7 +51,7 @@ func (f *fleet) Renew(ctx context.Context, m Member, ttl time.Duration) (Member,
 	if err2 != nil {
 		return m, err2
 	}
-	if !e.there() || !bytes.Equal(e.Data, m.Info) {
+	if !e.there() || !bytes.Equal(e.Data, m.Info) && !bytes.Equal(e.Data, m.Stored) {
 		return m, err
 	}
 	m.Revision = e.Revision
@@ -66,7 +66,7 @@ func (f *fleet) lease(ctx context.Context, m Member, seconds string) (Member, er
 	if err != nil {
 		return m, fmt.Errorf("the lease of worker %q could not be written: %w", m.ID, err)
 	}
-	m.Revision = revision
+	m.Revision, m.Stored = revision, m.Info
 	return m, nil
 }
 

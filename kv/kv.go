@@ -131,6 +131,7 @@ type Member struct {
 	ID       string // letters, digits, "-" or "_"
 	Info     []byte
 	Revision uint64
+	Stored   []byte // the Info of the last write that was answered; Members sets it
 }
 
 // Members keeps the leases of workers.
@@ -139,7 +140,7 @@ type Members interface {
 	// this start of the worker from all others. ErrConflict: a worker with this
 	// id lives, or one that is gone has not been missed yet.
 	Join(ctx context.Context, id string, info []byte, ttl time.Duration) (Member, error)
-	// Renew prolongs a lease by ttl from now. ErrConflict: it has run out, or
+	// Renew prolongs a lease by ttl from now, and may change its Info. ErrConflict: it has run out, or
 	// another worker with this id has one.
 	Renew(ctx context.Context, m Member, ttl time.Duration) (Member, error)
 	// Leave ends a lease, which watchers see at once. A lease that has run out

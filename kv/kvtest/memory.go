@@ -256,14 +256,14 @@ func (f fleet) Renew(_ context.Context, m kv.Member, ttl time.Duration) (kv.Memb
 		return m, drover.Errorf(drover.CodeInvalidRequest, "a lease of %v must be whole seconds, at least one", ttl)
 	}
 	key := subjects.MemberKey(m.ID)
-	if rec, ok := f.get(key); ok && bytes.Equal(rec.Data, m.Info) {
+	if rec, ok := f.get(key); ok && (bytes.Equal(rec.Data, m.Info) || m.Stored != nil && bytes.Equal(rec.Data, m.Stored)) {
 		m.Revision = rec.Revision
 	}
 	revision, err := f.put(key, m.Revision, m.Info)
 	if err != nil {
 		return m, err
 	}
-	m.Revision = revision
+	m.Revision, m.Stored = revision, m.Info
 	time.AfterFunc(ttl, func() { _ = f.remove(key, revision) }) // a renewal has another revision
 	return m, nil
 }

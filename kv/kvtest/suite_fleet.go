@@ -78,6 +78,13 @@ func testLeases(t *testing.T, s *kv.Store) {
 	if renewed.Revision <= again.Revision {
 		t.Fatalf("revision %d after %d", renewed.Revision, again.Revision)
 	}
+	// A renewal whose answer was missing, and then one with other info.
+	leaving := renewed
+	leaving.Info = []byte("start 1, leaving")
+	_, err = s.Fleet.Renew(ctx, renewed, 3*time.Second)
+	want(t, err, nil)
+	renewed, err = s.Fleet.Renew(ctx, leaving, 3*time.Second)
+	want(t, err, nil)
 	stranger := kv.Member{ID: "w", Info: []byte("start 2"), Revision: first.Revision}
 	_, err = s.Fleet.Renew(ctx, stranger, 3*time.Second)
 	want(t, err, kv.ErrConflict)
