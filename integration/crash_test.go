@@ -36,9 +36,9 @@ func TestCrashAnywhere(t *testing.T) {
 		p.kill()
 	}
 	cancel()
-	starting.Wait()
-	p := serve()
+	p := serve() // what was begun is finished only while somebody answers
 	p.line("drover is ready")
+	starting.Wait()
 	w.settle()
 	w.check()
 	t.Logf("%d kills, %d runs", kills, len(w.runs))

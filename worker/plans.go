@@ -92,7 +92,7 @@ func (c *plans) resolve(ctx context.Context, req *drover.StartRequest, hash drov
 	if err != nil {
 		return nil, err
 	}
-	plan, _, err := compile(data)
+	plan, err := recompile(data)
 	if err != nil {
 		return nil, fmt.Errorf("definition %s: %w", hash, err)
 	}
@@ -116,6 +116,17 @@ func (c *plans) inline(ctx context.Context, text json.RawMessage) (*machine.Plan
 	return plan, nil
 }
 
+// recompile makes the plan of a definition that is stored. It was checked when
+// it came; rules that are newer than it must not stop runs that have it.
+func recompile(data []byte) (*machine.Plan, error) {
+	var def drover.Definition
+	if err := json.Unmarshal(data, &def); err != nil {
+		return nil, err
+	}
+	return machine.Compile(&def)
+}
+
+// compile checks a definition that came with a start.
 func compile(data []byte) (*machine.Plan, []byte, error) {
 	def, err := drover.ParseDefinition(data)
 	if err != nil {
