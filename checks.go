@@ -2,11 +2,8 @@ package drover
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
-
-	"github.com/droverhq/drover/internal/expression"
 )
 
 // What no table can say of a definition: how keys go together, and what is in
@@ -23,24 +20,12 @@ func oneOf(names ...string) func(*shape, *tree) {
 		}
 		list := strings.Join(names, " or ")
 		switch {
-		case len(have) == 0 && !s.guessed(t, names):
+		case len(have) == 0 && !s.meant(names...):
 			s.fail(t.line, s.place(), "add "+list, "it has neither %s", strings.Join(names, " nor "))
 		case len(have) > 1:
 			s.fail(t.line, s.place(), "keep one of them", "it has %s", strings.Join(have, " and "))
 		}
 	}
-}
-
-// guessed reports whether an unknown key of t was told to be one of names, so
-// that their absence is not told as well.
-func (s *shape) guessed(t *tree, names []string) bool {
-	known := keyNames(s.above[len(s.above)-1].form)
-	for _, e := range t.entries {
-		if !slices.Contains(known, e.key) && slices.Contains(names, expression.Nearest(e.key, known)) {
-			return true
-		}
-	}
-	return false
 }
 
 func checkDefinition(s *shape, _ *tree) {
@@ -72,15 +57,10 @@ func checkNodes(s *shape, t *tree) {
 }
 
 func checkNode(s *shape, t *tree) {
-	var have []string
-	for _, kind := range kinds {
-		if t.get(kind) != nil {
-			have = append(have, kind)
-		}
-	}
+	have := kindsOf(t)
 	switch len(have) {
 	case 0:
-		if !s.guessed(t, kinds) {
+		if !s.meant(kinds...) {
 			s.fail(t.line, s.place(), "add one of "+strings.Join(kinds, ", "), "the node has no kind")
 		}
 		return
@@ -92,7 +72,7 @@ func checkNode(s *shape, t *tree) {
 	kind := have[0]
 	for _, e := range t.entries {
 		if fix, misfit := misfits[e.key][kind]; misfit {
-			s.fail(e.line, below(s.place(), e.key), fix, "a %s node has no %s", kind, e.key)
+			s.fail(e.line, below(s.place(), e.key), fix, "%s node has no %s", article(kind), e.key)
 		}
 	}
 	s.checkTwice(t, kind)

@@ -66,3 +66,56 @@ func TestExamplesOfTheDocumentAreValid(t *testing.T) {
 		}
 	}
 }
+
+func TestEveryStatusIsDocumented(t *testing.T) {
+	doc, err := os.ReadFile("docs/definitions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, status := range []string{
+		string(StatusRunning), string(StatusWaiting), string(StatusBlocked), string(StatusCompleted), string(StatusFailed),
+		string(StatusCancelled), string(StatusCompensated), string(StatusCompensationFailed),
+		string(NodePending), string(NodeRunning), string(NodeWaiting), string(NodeDone), string(NodeFailed), string(NodeCancelled), string(NodeSkipped),
+	} {
+		if !strings.Contains(string(doc), "\n| `"+status+"` |") {
+			t.Errorf("docs/definitions.md does not say what %s means", status)
+		}
+	}
+}
+
+// What other systems call our keys leads to keys that there are.
+func TestSpellingsLeadSomewhere(t *testing.T) {
+	forms := map[string]*form{}
+	seen := map[*form]bool{}
+	var walk func(f *form)
+	walk = func(f *form) {
+		if f == nil || seen[f] {
+			return
+		}
+		seen[f] = true
+		if f.name != "" && forms[f.name] == nil {
+			forms[f.name] = f
+		}
+		for _, k := range f.keys {
+			walk(k.form)
+		}
+		walk(f.each)
+		walk(f.or)
+	}
+	walk(grammar())
+	told := map[string]bool{}
+	for _, sp := range spellings {
+		f := forms[sp.form]
+		if f == nil || sp.key != "" && (!hasKey(f, sp.key) || !strings.HasPrefix(sp.write, sp.key+": ")) {
+			t.Errorf("%s has no key %s, as in %s", sp.form, sp.key, sp.write)
+			continue
+		}
+		for word := range strings.FieldsSeq(sp.words) {
+			if at := sp.form + "." + word; told[at] || hasKey(f, word) || snake(word) != word {
+				t.Errorf("%s is told twice, or is a key, or is not spelled as snake does", at)
+			} else {
+				told[at] = true
+			}
+		}
+	}
+}

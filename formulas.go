@@ -23,10 +23,15 @@ func (l *linker) formulas(d *Definition, place string) {
 	needs := graph{}
 	for _, id := range slices.Sorted(maps.Keys(d.Nodes)) {
 		f := formulaLinker{linker: l, known: known, needs: needs, id: id, place: below(place, "nodes."+string(id))}
-		f.node(d.Nodes[id])
+		if step := d.Nodes[id]; step != nil {
+			f.node(step)
+		}
 	}
 	out := formulaLinker{linker: l, known: known, needs: graph{}}
 	out.source(d.Output, below(place, "output"), false)
+	if l.idle != nil {
+		l.unneeded(d, needs, out.needs[""], place)
+	}
 	if len(l.list) == before {
 		l.circles(needs, below(place, "nodes"))
 	}
@@ -141,6 +146,10 @@ func (f *formulaLinker) bare(text, place string, want expression.Want) {
 		text = inner
 	}
 	e, err := expression.Compile(text, expression.Scope{Nodes: f.known}, want)
+	if err != nil && expression.HasExpression(text) {
+		f.fail(place, "put all of it into ${{ }}, or leave ${{ }} out", "this is one expression, and ${{ }} stands within it")
+		return
+	}
 	if err != nil {
 		f.expressionFailed(place, err)
 		return
@@ -149,13 +158,15 @@ func (f *formulaLinker) bare(text, place string, want expression.Want) {
 }
 
 func (f *formulaLinker) templateText(text, place string, item bool) {
-	if !expression.HasExpression(text) {
-		return
+	if strings.Contains(text, "{{") {
+		f.template(appendText(nil, text), place, item)
 	}
-	f.template(appendText(nil, text), place, item)
 }
 
 func (f *formulaLinker) template(raw json.RawMessage, place string, item bool) {
+	if bare := expression.Unmarked(raw); len(bare) > 0 {
+		f.expressionFailed(place, bare)
+	}
 	t, err := expression.CompileTemplate(raw, expression.Scope{Nodes: f.known, Item: item})
 	if err != nil {
 		f.expressionFailed(place, err)

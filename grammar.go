@@ -14,6 +14,7 @@ type form struct {
 	keys   []key
 	each   *form                   // of the entries of an object without keys, or of a list
 	filled bool                    // the list must not be empty
+	free   bool                    // keys that are not known are data, and go into with
 	or     *form                   // another kind of value that will do
 	words  []string                // the texts that are allowed
 	blank  bool                    // the text may be empty
@@ -36,6 +37,12 @@ type limits struct {
 	whole       bool
 }
 
+// The names of the forms that are asked for.
+const (
+	definitionName = "the definition"
+	nodeName       = "the node"
+)
+
 const (
 	maxDuration = 365 * day
 	minDuration = time.Millisecond
@@ -44,7 +51,7 @@ const (
 // grammar is the form of a definition. It is built when it is asked for, as it
 // holds itself.
 func grammar() *form {
-	definition := &form{name: "the definition", kind: isObject, check: checkDefinition}
+	definition := &form{name: definitionName, kind: isObject, check: checkDefinition, why: "write {nodes: {...}, output: {...}}"}
 	definition.keys = []key{
 		{name: "version", form: &form{kind: isNumber, number: &limits{1, 1, true}, why: "write 1"}},
 		{name: "name", form: textForm(textOf(ParseWorkflowName))},
@@ -63,16 +70,16 @@ func nodesForm(definition *form) *form {
 }
 
 func nodeForm(definition *form) *form {
-	node := &form{name: "the node", kind: isObject, check: checkNode}
+	node := &form{name: nodeName, kind: isObject, check: checkNode, why: "write {call: <function>}, or another kind of node"}
 	node.keys = []key{
-		{name: "call", form: textForm(functionText)},
+		{name: "call", form: &form{kind: isText, text: functionText, why: "write the name of the function; what it gets goes into input"}},
 		{name: "request", form: textForm(subjectText)},
 		{name: "http", form: httpForm()},
 		{name: "agent", form: agentForm()},
 		{name: "sleep", form: sleepForm()},
 		{name: "wait", form: waitForm()},
 		{name: "run", form: runForm(definition)},
-		{name: "set", form: &form{name: "set", kind: isObject, keys: []key{
+		{name: "set", form: &form{name: "set", kind: isObject, free: true, why: "write {with: ...}", keys: []key{
 			{name: "with", form: anyForm(), need: "add with: the value, or ${{ expressions }}"},
 		}}},
 		{name: "input", form: inputForm("input")},
@@ -102,7 +109,7 @@ func httpForm() *form {
 	return &form{name: "http", kind: isObject, why: "write {url: https://...}", keys: []key{
 		{name: "method", form: textForm(methodText)},
 		{name: "url", form: textForm(urlText), need: "add url: https://..."},
-		{name: "headers", form: &form{name: "headers", kind: isObject, each: &form{kind: isText, blank: true, why: "put it in quotes"}}},
+		{name: "headers", form: &form{name: "headers", kind: isObject, each: &form{kind: isText, blank: true}, why: "write {<name>: <value>, <name>: <value>}"}},
 		{name: "body", form: anyForm()},
 	}}
 }
@@ -152,7 +159,7 @@ func runForm(definition *form) *form {
 // inputForm is a Source; outputForm is the one of a definition.
 func inputForm(name string) *form {
 	return &form{
-		name: name, kind: isObject, check: oneOf("from", "with"),
+		name: name, kind: isObject, check: oneOf("from", "with"), free: true,
 		why: "write {from: node:<id>}, or {with: {...}}",
 		keys: []key{
 			{name: "from", form: &form{
@@ -167,7 +174,7 @@ func inputForm(name string) *form {
 
 func outputForm() *form {
 	return &form{
-		name: "the output of the definition", kind: isObject, check: oneOf("from", "with"),
+		name: "the output of the definition", kind: isObject, check: oneOf("from", "with"), free: true,
 		why: "write {from: node:<id>}, or {with: {...}}",
 		keys: []key{
 			{name: "from", form: &form{kind: isText, text: nodeRefText, why: "write node:<id>; several nodes go into with"}},
@@ -203,7 +210,7 @@ func functionsForm() *form {
 func anyForm() *form { return &form{any: true} }
 
 func textForm(check func(string) *Problem) *form {
-	return &form{kind: isText, text: check, why: "put it in quotes"}
+	return &form{kind: isText, text: check}
 }
 
 func wordForm(words ...string) *form { return &form{kind: isText, words: words} }

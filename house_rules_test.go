@@ -33,7 +33,7 @@ var layers = map[string][]string{
 	"internal/natstest":           {},
 	"kv":                          {".", "subjects", "internal/publish"},
 	"kv/kvtest":                   {".", "subjects", "kv"},
-	"function":                    {".", "subjects"},
+	"function":                    {".", "subjects", "internal/publish"},
 	"function/functiontest":       {".", "subjects", "function", "internal/natstest"},
 	"function/clock":              {},
 	"client":                      {".", "subjects"},

@@ -62,6 +62,29 @@ func TestDefinitions01ThreeProblemsAreThree(t *testing.T) {
 	}
 }
 
+// A word that is told to be another is one problem: what it would give is not
+// told to be missing as well.
+func TestDefinitions01OneMistakeIsOneProblem(t *testing.T) {
+	for _, c := range []struct{ node, fix string }{
+		{`{"call": "f", "with": {"a": 1}}`, "move it to nodes.x.input.with"},
+		{`{"call": "f", "input": {"a": 1}}`, "put it under with: nodes.x.input.with.a"},
+		{`{"set": {"a": 1}}`, "put it under with: nodes.x.set.with.a"},
+		{`{"call": "f", "input": {"form": "node:up"}}`, "did you mean from? Data goes under with"},
+		{`{"with": 1}`, "move it to nodes.x.set.with or nodes.x.input.with"},
+		{`{"url": "https://example.com"}`, "move it to nodes.x.http.url"},
+		{`{"uses": "f"}`, "did you mean call?"},
+		{`{"wait": {"nmae": "ok"}}`, "did you mean name?"},
+		{`{"call": "f", "fanout": {"items": [1]}}`, "did you mean over?"},
+		{`{"run": {"name": "w"}}`, "did you mean workflow?"},
+		{`{"set": "${{ input.a }}"}`, "write {with: ...}"},
+	} {
+		_, err := drover.ParseDefinition([]byte(with(c.node)))
+		if problems := problemsOf(t, err); len(problems) != 1 || !strings.Contains(problems[0].Fix, c.fix) {
+			t.Errorf("%s\n got %v\nwant %s", c.node, err, c.fix)
+		}
+	}
+}
+
 // with gives a definition with a node x.
 func with(node string) string {
 	return `{"nodes": {"up": {"call": "f", "output": {"type": "json"}}, "x": ` + node + `}, "output": {"from": "node:x"}}`

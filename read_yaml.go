@@ -2,12 +2,10 @@ package drover
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
@@ -34,7 +32,7 @@ func readYAML(data []byte) (t *tree, problem *Problem) {
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
-		return nil, yamlProblem(err)
+		return nil, yamlProblem(err, string(data))
 	}
 	r := yamlReader{anchors: map[string]*tree{}}
 	var body ast.Node
@@ -85,17 +83,6 @@ func checkTokens(tokens token.Tokens) *Problem {
 		}
 	}
 	return nil
-}
-
-func yamlProblem(err error) *Problem {
-	p := &Problem{Message: "this is no YAML: " + err.Error()}
-	if at, ok := errors.AsType[yaml.Error](err); ok {
-		p.Message = "this is no YAML: " + at.GetMessage()
-		if tk := at.GetToken(); tk != nil && tk.Position != nil {
-			p.Line = tk.Position.Line
-		}
-	}
-	return p
 }
 
 type yamlReader struct {

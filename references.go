@@ -30,7 +30,8 @@ func (s *Source) Reads() []Ref {
 // known to be right.
 type linker struct {
 	*problems
-	source *tree // for the lines
+	source *tree     // for the lines
+	idle   *problems // gets the nodes that are not needed; nil: nobody asks
 }
 
 func (l *linker) fail(place, fix, format string, args ...any) {

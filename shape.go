@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/droverhq/drover/internal/expression"
 )
 
 // maxProblems is how many problems one answer lists.
@@ -35,7 +33,9 @@ type shape struct {
 // level is an object on the way from the top to where the walk is.
 type level struct {
 	form  *form
+	tree  *tree
 	place string
+	meant []string // the keys that unknown ones were told to be, or to go into
 }
 
 func (s *shape) place() string { return s.above[len(s.above)-1].place }
@@ -106,11 +106,26 @@ func (s *shape) wrongKind(f *form, t *tree, place string) {
 	if f.or != nil && f.or.kind != f.kind {
 		want += " or " + f.or.kind.String()
 	}
-	fix := f.why
-	if fix == "" && len(f.words) > 0 {
-		fix = "write " + strings.Join(f.words, " or ")
+	s.fail(t.line, place, f.instead(t), "it is %s, and must be %s", t.kind, want)
+}
+
+// instead says what to write in place of a value of another kind.
+func (f *form) instead(t *tree) string {
+	switch {
+	case f.why != "":
+		return f.why
+	case len(f.words) > 0:
+		return "write " + strings.Join(f.words, " or ")
+	case f.kind == isText && (t.kind == isNumber || t.kind == isBool):
+		return "put it in quotes"
+	case f.kind == isText:
+		return "write one text"
+	case f.kind == isNumber:
+		return "write a number, without quotes"
+	case f.kind == isBool:
+		return "write true or false, without quotes"
 	}
-	s.fail(t.line, place, fix, "it is %s, and must be %s", t.kind, want)
+	return ""
 }
 
 func (s *shape) text(f *form, t *tree, place string) {
@@ -140,7 +155,7 @@ func (s *shape) number(f *form, t *tree, place string) {
 }
 
 func (s *shape) object(f *form, t *tree, place string) {
-	s.above = append(s.above, level{f, place})
+	s.above = append(s.above, level{form: f, tree: t, place: place})
 	defer func() { s.above = s.above[:len(s.above)-1] }()
 	first := make(map[string]int, len(t.entries))
 	for _, e := range t.entries {
@@ -162,77 +177,11 @@ func (s *shape) object(f *form, t *tree, place string) {
 		s.value(f.keys[i].form, e.value, at)
 	}
 	for _, k := range f.keys {
-		if _, there := first[k.name]; k.need != "" && !there {
+		if _, there := first[k.name]; k.need != "" && !there && !s.meant(k.name) {
 			s.fail(t.line, below(place, k.name), k.need, "%s is missing", quote(k.name))
 		}
 	}
 	if f.check != nil {
 		f.check(s, t)
 	}
-}
-
-// unknown says of a key that is not in a form where it belongs: above, below,
-// elsewhere, or to another spelling.
-func (s *shape) unknown(f *form, t *tree, e entry, place string) {
-	message := fmt.Sprintf("the key %s is not known here", quote(e.key))
-	fix := "leave it out"
-	switch home, where := s.home(f, t, e.key); {
-	case home != nil && where != "":
-		fix = fmt.Sprintf("it belongs to %s: move it to %s", home.name, where)
-	case home != nil:
-		fix = fmt.Sprintf("it belongs to %s", home.name)
-	default:
-		if near := expression.Nearest(e.key, keyNames(f)); near != "" {
-			fix = fmt.Sprintf("did you mean %s?", near)
-		}
-	}
-	s.fail(e.line, place, fix, "%s", message)
-}
-
-// home finds the form that has a key: the nearest above, else one below, of
-// which those that are there come first, else any. Where says the place of a form above or right below.
-func (s *shape) home(f *form, t *tree, name string) (home *form, where string) {
-	for _, l := range slices.Backward(s.above[:len(s.above)-1]) {
-		if hasKey(l.form, name) {
-			return l.form, below(l.place, name)
-		}
-	}
-	for _, there := range []bool{true, false} {
-		for _, k := range f.keys {
-			if hasKey(k.form, name) && k.form != s.above[0].form && (t.get(k.name) != nil) == there {
-				return k.form, below(below(s.place(), k.name), name)
-			}
-		}
-	}
-	return search(s.above[0].form, name, map[*form]bool{}), ""
-}
-
-func hasKey(f *form, name string) bool { return slices.Contains(keyNames(f), name) }
-
-func keyNames(f *form) []string {
-	names := make([]string, len(f.keys))
-	for i, k := range f.keys {
-		names[i] = k.name
-	}
-	return names
-}
-
-// search looks for a form with a key, those with a name only, near ones first.
-func search(f *form, name string, seen map[*form]bool) *form {
-	next := []*form{f}
-	for len(next) > 0 {
-		f, next = next[0], next[1:]
-		if f == nil || seen[f] {
-			continue
-		}
-		seen[f] = true
-		if f.name != "" && hasKey(f, name) {
-			return f
-		}
-		next = append(next, f.each)
-		for _, k := range f.keys {
-			next = append(next, k.form)
-		}
-	}
-	return nil
 }

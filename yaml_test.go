@@ -88,7 +88,16 @@ func TestYAMLProblems(t *testing.T) {
 		"nodes: {}\nnodes: {}": `nodes (line 2): the key "nodes" is there already, in line 1`,
 		"just text":            "it is text, and must be an object",
 		"# nothing":            "it is empty, and must be an object",
-		"a: [" + strings.Repeat("1,", 110_000) + "]": "parts, and may have",
+		"n:\n  a: {call: f, input: {with: ${{ input.a }}}}": `(line 2): this is no YAML: ',' or '}' must be specified, at column 30; put the expression in quotes`,
+		"n:\n  a: {call: f, depends_on: [${{ input.a }}]}":  "at column 29; put the expression in quotes",
+		"n: {q: \"ü {{ x }}\", w: ${{ x }}}":                "at column 24; put the expression in quotes",
+		"when: {{ input.a }}":                               "at column 7; put the expression in quotes",
+		"when: ${{ input.a == \"x: y\" }}":                  "at column 7; put the expression in quotes",
+		"a: {q: \"${{ x }}\", b: [1, c: 2":                  "close what is open",
+		"when: input.a == 'x' ? 'a' : 'b'":                  `put text that holds ": " in quotes`,
+		"when: 'x' == input.a":                              "put all of the value in quotes",
+		"a:\n\tb: 1":                                        "indent with spaces",
+		"a: [" + strings.Repeat("1,", 110_000) + "]":        "parts, and may have",
 	} {
 		_, err := drover.ParseDefinition([]byte(text))
 		if !errors.Is(err, drover.CodeInvalidDefinition) || !strings.Contains(err.Error(), want) {

@@ -1,6 +1,7 @@
 package expression
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -60,7 +61,10 @@ func (e *Expr) compile(scope Scope) error {
 		return names.suggest(err)
 	}
 	if e.want == Bool && gives != nil && gives.Kind() != reflect.Interface && gives.Kind() != reflect.Bool {
-		return faultf("it gives %s, and must give true or false", words.Replace(gives.String()))
+		return &fault{
+			fmt.Sprintf("it gives %s, and must give true or false", article(words.Replace(gives.String()))),
+			"compare it with something, as in x > 3 or x != nil",
+		}
 	}
 	for _, slot := range names.whole {
 		wrap(slot, "plain")

@@ -81,6 +81,7 @@ func translate(src string, err error) *Error {
 		e.Message, e.Fix = own.message, own.fix
 		return e
 	}
+	e.Fix = libraryFix(e.Message)
 	e.Message = strings.TrimSpace(words.Replace(e.Message))
 	if rest, ok := strings.CutPrefix(e.Message, "interface conversion: any value is "); ok {
 		if got, want, ok := strings.Cut(rest, ", not "); ok {
@@ -91,6 +92,25 @@ func translate(src string, err error) *Error {
 		e.Message = "the operation does not fit the values (" + e.Message + ")"
 	}
 	return e
+}
+
+// libraryFix is what to do about the messages of the library that people meet.
+func libraryFix(message string) string {
+	switch {
+	case strings.Contains(message, "mismatched types"):
+		return `both sides must be of one type: string(x) makes text, int("1") and float("1.5") a number`
+	case strings.HasPrefix(message, "cannot use "):
+		return `give it what it takes: string(x) makes text, int("1") and float("1.5") a number`
+	case strings.Contains(message, "unexpected token EOF"):
+		return "finish it, or close what is open"
+	case strings.Contains(message, "unexpected token"):
+		return "write it like input.name, nodes.plan.output or len(input.names) > 3; text goes in quotes"
+	case strings.Contains(message, "non-bool expression"), strings.Contains(message, "predicate should return boolean"):
+		return "compare it with something, as in x > 3 or x != nil"
+	case strings.Contains(message, "error parsing regexp"):
+		return "write a regular expression of Go (RE2)"
+	}
+	return ""
 }
 
 func article(name string) string {
@@ -112,8 +132,8 @@ func shorten(s string) string {
 	return "`" + s + "`"
 }
 
-// Nearest gives the name that s is the beginning of, or that is spelled most
-// like it; "" where none is near.
+// Nearest gives the name that s is the beginning of, that is spelled most like
+// it, or that it begins like; "" where none is near.
 func Nearest(s string, names []string) string {
 	best, at := "", len(s)/3+1
 	for _, name := range names {
@@ -124,7 +144,33 @@ func Nearest(s string, names []string) string {
 			best, at = name, d
 		}
 	}
+	if best != "" {
+		return best
+	}
+	return alike(s, names)
+}
+
+// alike gives the name that has the longest beginning in common with s, if that
+// is at least four letters, two thirds of the name, and half of s or all of the
+// name: timeout_seconds is like timeout, and retries like retry.
+func alike(s string, names []string) string {
+	best, at := "", 3
+	for _, name := range names {
+		n := common(s, name)
+		if n > at && 3*n >= 2*len(name) && (2*n >= len(s) || n == len(name)) {
+			best, at = name, n
+		}
+	}
 	return best
+}
+
+// common is how many bytes a and b begin with alike.
+func common(a, b string) int {
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
 }
 
 // distance is the number of letters to add, drop, change, or swap with the

@@ -170,7 +170,7 @@ func TestCompileErrors(t *testing.T) {
 		{src: ` `, want: "it is empty"},
 		{src: strings.Repeat("(", maxSource+1), want: "longer than 16 KiB"},
 		{src: strings.Repeat("1+", maxNodes) + "1", want: "exceeds maximum allowed nodes"},
-		{src: `len(input.x)`, bool: true, want: "it gives int, and must give true or false"},
+		{src: `len(input.x)`, bool: true, want: "it gives an integer, and must give true or false"},
 		{src: `{"a": 1}`, bool: true, want: "it gives an object, and must give true or false"},
 	} {
 		scope, want := testScope, Any

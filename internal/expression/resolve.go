@@ -70,6 +70,8 @@ func (r *resolver) Visit(slot *ast.Node) {
 		} else {
 			r.fail(n, "write it as a function: f(x)", "values have no methods")
 		}
+	case *ast.BinaryNode:
+		r.comparison(n)
 	case *ast.BytesNode:
 		r.fail(n, "write it without the b", "there are no byte strings")
 	}
