@@ -253,8 +253,23 @@ func TestDefinitions13WhySaysWhoServesACall(t *testing.T) {
 		}
 		return reply.Reasons[0].Text
 	}
-	if s := why(); !strings.Contains(s, "no function named f has ever connected") {
-		t.Errorf("without a consumer: %s", s)
+	// What a consumer tells of itself is a moment behind what has happened.
+	says := func(what, text string) {
+		t.Helper()
+		last := ""
+		defer func() {
+			if t.Failed() {
+				t.Logf("%s: %s", what, last)
+			}
+		}()
+		o.until(what, func() bool {
+			last = why()
+			return strings.Contains(last, text)
+		})
+	}
+	says("without a consumer", "no function named f has ever connected")
+	if _, err := o.js.Publish(t.Context(), o.names.Call("run1", "f"), nil); err != nil {
+		t.Fatal(err)
 	}
 	c, err := o.js.CreateConsumer(t.Context(), o.names.Calls(), jetstream.ConsumerConfig{
 		Durable: o.names.Consumer("f"), FilterSubject: o.names.CallsTo("f"), AckPolicy: jetstream.AckExplicitPolicy,
@@ -262,19 +277,22 @@ func TestDefinitions13WhySaysWhoServesACall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := o.js.Publish(t.Context(), o.names.Call("run1", "f"), nil); err != nil {
-		t.Fatal(err)
-	}
-	// The consumer learns of the call a moment after it is stored.
-	o.until("the call in the queue", func() bool { return strings.Contains(why(), "1 calls of it wait") })
-	if s := why(); !strings.Contains(s, "nobody is connected who performs f") {
-		t.Errorf("without an instance: %s", s)
-	}
+	says("without an instance", "nobody is connected who performs f: start one (1 call of it waits in the queue, 0 are being performed)")
 	if _, err := c.Next(); err != nil {
 		t.Fatal(err)
 	}
-	if s := why(); !strings.Contains(s, "its instances are busy: 0 calls of it wait in the queue, 1 are being performed") {
-		t.Errorf("with a busy instance: %s", s)
+	says("with a busy instance", "its instances are busy: 0 calls of it wait in the queue, 1 is being performed")
+}
+
+func TestStartThatDoesNotSayWhatToRun(t *testing.T) {
+	o := newOwner(t).serve(nil)
+	for request, says := range map[string]string{
+		`{}`: "does not say what to run",
+		`{"workflow":"naming","definition":` + plan + `}`: "in 2 ways",
+	} {
+		if err := o.ask("start", request, nil); !errors.Is(err, drover.CodeInvalidRequest) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%.40s: %v", request, err)
+		}
 	}
 }
 

@@ -84,7 +84,7 @@ func summary(state *machine.State) drover.Run {
 	created := state.Created.Time()
 	r := drover.Run{
 		ID: state.Run, Workflow: state.Workflow, Definition: state.Hash, Status: state.Status, Error: state.Error,
-		Tags: state.Tags, CreatedAt: created, StartedAt: &created, Nodes: []drover.Node{},
+		Tags: state.Tags, CreatedAt: created, StartedAt: &created,
 		Unread: len(state.Unread), Applied: state.Applied,
 	}
 	if state.Ended != 0 {

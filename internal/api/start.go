@@ -71,7 +71,10 @@ func names(req *drover.StartRequest) error {
 			ways++
 		}
 	}
-	if ways != 1 {
+	if ways == 0 {
+		return drover.Errorf(drover.CodeInvalidRequest, "a start does not say what to run: give one of definition, hash and workflow")
+	}
+	if ways > 1 {
 		return drover.Errorf(drover.CodeInvalidRequest,
 			"a start says what to run in %d ways: give exactly one of definition, hash and workflow", ways)
 	}

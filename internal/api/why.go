@@ -54,7 +54,7 @@ func (s *Service) queue(ctx context.Context, function drover.FunctionName) strin
 		return ""
 	}
 	info := c.CachedInfo()
-	figures := fmt.Sprintf("%d calls of it wait in the queue, %d are being performed", info.NumPending, info.NumAckPending)
+	figures := queued(info.NumPending, info.NumAckPending)
 	switch {
 	case info.NumWaiting > 0:
 		return "; " + figures
@@ -63,4 +63,16 @@ func (s *Service) queue(ctx context.Context, function drover.FunctionName) strin
 	default:
 		return fmt.Sprintf("; nobody is connected who performs %s: start one (%s)", function, figures)
 	}
+}
+
+// queued says how many calls wait and are performed.
+func queued(waiting uint64, performed int) string {
+	text := fmt.Sprintf("%d calls of it wait in the queue, ", waiting)
+	if waiting == 1 {
+		text = "1 call of it waits in the queue, "
+	}
+	if performed == 1 {
+		return text + "1 is being performed"
+	}
+	return text + fmt.Sprintf("%d are being performed", performed)
 }

@@ -14,24 +14,18 @@
 //
 //   - Commands of one run are folded strictly in the order of the log. All that
 //     wait are folded together into one commit, so a burst costs one write.
-//
 //   - Runs do not wait for each other.
-//
 //   - What a commit decided is performed after it, and again until it is known
 //     to have happened. The record names it (Owed) as long as it is not.
-//
 //   - A command that cannot be folded becomes a dead letter, durably, before
 //     anything later of its run is committed; or an answer, where its sender
 //     wants one. The log goes on.
-//
 //   - The cursor is the lowest sequence whose command is not done. A command is
 //     done when its effects have happened and its run either needs no wake-up
 //     or has one that is durable. The deadlines of a run that lives shorter
 //     than CoverAfter are kept in memory only.
-//
 //   - An operation that fails is tried again with growing pauses. Nothing here
 //     gives up: a partition that is not owned any more is dropped by its driver.
-//
 //   - Deadlines are times of the log, and the owner's clock may be off by any
 //     amount: what is stored and read tells how much. A tick that comes too early
 //     is followed by pauses that grow.
