@@ -25,6 +25,7 @@ func (d *Dispatcher) builtins() (*function.Server, error) {
 		Prefix:       d.opts.Names.Prefix(),
 		Instance:     d.opts.Instance,
 		DrainTimeout: d.opts.DrainTimeout,
+		GroupWrites:  d.opts.GroupWrites,
 		Logger:       slog.New(zerolog.NewSlogHandler(d.opts.Logger)),
 		Reserved:     true,
 	}, request, web, notify)

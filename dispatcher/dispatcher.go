@@ -47,6 +47,8 @@ type Options struct {
 	// AllowPrivate lets http nodes reach private, loopback and link-local
 	// addresses, and with them whatever trusts this machine.
 	AllowPrivate bool
+	// GroupWrites is function.Options.GroupWrites of the built-in functions.
+	GroupWrites bool
 	// Requests, HTTP and Notifies are how many built-in calls of a kind may run
 	// at the same time. 0 means 256, 64 and 2048.
 	Requests, HTTP, Notifies int

@@ -245,7 +245,12 @@ func (l *loop) send(ctx context.Context, try time.Duration, c *call, result drov
 	}
 	ctx, cancel := context.WithTimeout(ctx, try)
 	defer cancel()
-	_, err = l.js.Publish(ctx, l.names.In(c.ID.Run, drover.VerbResult), data)
+	subject := l.names.In(c.ID.Run, drover.VerbResult)
+	if l.results != nil {
+		_, err = l.results.Do(ctx, &nats.Msg{Subject: subject, Data: data})
+	} else {
+		_, err = l.js.Publish(ctx, subject, data)
+	}
 	return err
 }
 

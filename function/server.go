@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/publish"
 	"github.com/droverhq/drover/subjects"
 )
 
@@ -39,6 +40,11 @@ type Options struct {
 	// DrainTimeout is how long Run waits for calls that run when it is asked
 	// to end, before it ends their contexts; 0: DefaultDrainTimeout.
 	DrainTimeout time.Duration
+	// GroupWrites has results wait while others are being stored, and share one
+	// sync: for a server that syncs every write to its disk before it
+	// acknowledges it, with many calls at the same time. On others it only makes
+	// calls slower.
+	GroupWrites bool
 	// Logger gets what goes wrong outside of handlers; nil: slog.Default().
 	Logger *slog.Logger
 	// Reserved allows names that begin with "_". They are Drover's own.
@@ -49,6 +55,7 @@ type Options struct {
 type Server struct {
 	nc        *nats.Conn
 	js        jetstream.JetStream
+	results   *publish.Publisher // while Run runs with GroupWrites, else nil
 	names     subjects.Names
 	opts      Options
 	functions []*Function
@@ -131,6 +138,14 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 func (s *Server) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	if s.opts.GroupWrites {
+		var err error
+		if s.results, err = publish.New(s.nc, publish.Options{Timeout: publishTry, Group: s.names.StreamOf}); err != nil {
+			close(s.ready)
+			return err
+		}
+		defer s.results.Close()
+	}
 	var asking, running sync.WaitGroup
 	asking.Add(len(s.functions))
 	errs := make([]error, len(s.functions))

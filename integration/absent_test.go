@@ -92,7 +92,7 @@ func TestSlowOrAbsentFunction(t *testing.T) {
 		}))
 		f.publish("slow", drover.VerbStart, drover.StartRequest{Definition: text(fmt.Sprintf(oneCall, "slow")), Input: number(7)})
 		await(t, begun, "the call")
-		f.why("slow", "call", "slow", "1 are being performed")
+		f.why("slow", "call", "slow", "1 is being performed")
 		f.still("slow", "slow", 20)
 		close(release)
 		f.completes("slow", "7")

@@ -76,9 +76,11 @@ func play(program string, args []string) int {
 	switch {
 	case program == "nats-server":
 		err = playServer(args)
-	case program == "nats" && len(args) == 3 && args[0] == "request":
+	case program == "nats" && len(args) == 4 && args[0] == "request" && args[1] == "--no-templates":
+		err = natsRequest(args[2], args[3])
+	case program == "nats" && len(args) == 3 && args[0] == "request" && !strings.Contains(args[2], "{{"): // else it would be a template
 		err = natsRequest(args[1], args[2])
-	case program == "nats" && len(args) == 3 && args[0] == "reply":
+	case program == "nats" && len(args) == 5 && args[0] == "reply" && args[3] == "--count" && args[4] == "1":
 		err = natsReply(args[1], args[2])
 	case program == "jq" && len(args) == 2 && args[0] == "-Rs" && args[1] == ".":
 		err = jq(func(text string) any { return text })
@@ -118,12 +120,13 @@ func natsRequest(subject, payload string) error {
 	return nil
 }
 
-// natsReply answers until it is killed, as the command does.
+// natsReply answers one request.
 func natsReply(subject, payload string) error {
 	nc, err := nats.Connect(os.Getenv("NATS_URL"))
 	if err != nil {
 		return err
 	}
+	defer nc.Close()
 	sub, err := nc.SubscribeSync(subject)
 	if err != nil {
 		return err
@@ -132,14 +135,13 @@ func natsReply(subject, payload string) error {
 		return err
 	}
 	fmt.Printf("Listening on %s\n", subject)
-	for {
-		m, err := sub.NextMsg(time.Hour)
-		if err != nil {
-			return err
-		}
-		fmt.Println(string(m.Data))
-		if err := m.Respond([]byte(payload)); err != nil {
-			return err
-		}
+	m, err := sub.NextMsg(time.Hour)
+	if err != nil {
+		return err
 	}
+	fmt.Println(string(m.Data))
+	if err := m.Respond([]byte(payload)); err != nil {
+		return err
+	}
+	return nc.Flush()
 }

@@ -37,8 +37,8 @@ func lines(blocks map[string][]string, prefix string) []string {
 	var found []string
 	for _, block := range blocks[""] {
 		for line := range strings.Lines(block) {
-			if strings.HasPrefix(line, prefix) {
-				found = append(found, strings.TrimSpace(line))
+			if line = strings.TrimSpace(line); line != "" && strings.HasPrefix(line, prefix) {
+				found = append(found, line)
 			}
 		}
 	}
@@ -46,11 +46,15 @@ func lines(blocks map[string][]string, prefix string) []string {
 }
 
 // greet serves the function of the README in Go, in its words.
-func greet(ctx context.Context, nc *nats.Conn) error {
-	err := function.Serve(ctx, nc, function.New("greet", func(ctx context.Context, name string) (string, error) {
+func greet(ctx context.Context, url string) error {
+	nc, err := nats.Connect(url, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	return function.Serve(ctx, nc, function.New("greet", func(ctx context.Context, name string) (string, error) {
 		return "Hello " + name, nil
 	}))
-	return err
 }
 
 func TestReadme(t *testing.T) {
@@ -106,37 +110,64 @@ func withoutComments(yaml string) string {
 
 func squeeze(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// followReadme does what the README says, in the folder of its example.
+// steps are the commands of the README in the order in which it prints them:
+// how each begins, and what it says. One that says "" is for the shell, or takes
+// too long to be run here.
+var steps = []struct{ prefix, says string }{
+	{"go run ./cmd/drover run ", ""},
+	{"go test ./...", ""},
+	{"go build -o drover ./cmd/drover", ""},
+	{`export PATH="$PWD:$PATH"`, ""},
+	{"drover dev", "drover is ready"},
+	{"drover function greet", "serving"},
+	{"nats reply", "Listening"},
+	{"nats request", `"hash":`},
+	{"nats request", `"stream":`},
+	{"nats request", `"stream":`},
+	{"drover start", "letter-2\n"},
+	{"drover why", "run letter-2 is"},
+	{"drover deliver", "delivered"},
+	{"drover wait", `"text": "Hello Ada"`},
+	{"drover serve", ""},
+}
+
+// followReadme does what the README says, in its order, in a folder with the
+// examples.
 func followReadme(t *testing.T, blocks map[string][]string) {
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("../examples/greet")); err != nil {
+	if err := os.CopyFS(filepath.Join(dir, "examples"), os.DirFS("../examples")); err != nil {
 		t.Fatal(err)
 	}
 	address := freeAddress(t)
 	url := "nats://" + address
-	follow := func(line string) *process {
-		return command(t, dir, line, "DROVER_LISTEN="+address, "DROVER_DATA="+filepath.Join(dir, "data"), "DROVER_NATS="+url, "NATS_URL="+url)
+	commands := lines(blocks, "")
+	if len(commands) != len(steps) {
+		t.Fatalf("the README has %d commands, and %d are known here:\n%s", len(commands), len(steps), strings.Join(commands, "\n"))
 	}
-	one := func(prefix string) string {
-		t.Helper()
-		found := lines(blocks, prefix)
-		if len(found) != 1 {
-			t.Fatalf("the README has %d lines that begin with %q", len(found), prefix)
+	var subscriber *process
+	for i, step := range steps {
+		line := commands[i]
+		if !strings.HasPrefix(line, step.prefix) {
+			t.Fatalf("command %d of the README is %s, and should begin with %s", i, line, step.prefix)
 		}
-		return found[0]
-	}
-	follow(one("drover dev")).line("drover is ready")
-	f := connect(t, url)
-	inGo(t, f)
-	follow(one("drover function greet")).line("serving")
-
-	subscriber := follow(one("nats reply"))
-	subscriber.line("Listening")
-	requests := lines(blocks, "nats request")
-	for i, want := range []string{`"hash":`, `"stream":`, `"stream":`} {
-		status, stdout, stderr := follow(requests[i]).wait()
-		if status != 0 || !strings.Contains(stdout, want) || strings.Contains(stdout, `"code":`) {
-			t.Fatalf("%s: exit status %d, %s%s", requests[i], status, stdout, stderr)
+		if step.says == "" {
+			continue
+		}
+		p := command(t, dir, line, "DROVER_LISTEN="+address, "DROVER_DATA="+filepath.Join(dir, "data"), "DROVER_NATS="+url, "NATS_URL="+url)
+		switch step.prefix {
+		case "nats reply":
+			subscriber = p
+			p.line(step.says)
+		case "drover dev":
+			p.line(step.says)
+			inGo(t, connect(t, url))
+		case "drover function greet":
+			p.line(step.says)
+		default:
+			status, stdout, stderr := p.wait()
+			if status != 0 || !strings.Contains(stdout, step.says) || strings.Contains(stdout, `"code":`) {
+				t.Fatalf("%s: exit status %d, %s%s", line, status, stdout, stderr)
+			}
 		}
 	}
 	var o drover.Outcome
@@ -144,17 +175,8 @@ func followReadme(t *testing.T, blocks map[string][]string) {
 	if err := json.Unmarshal([]byte(line), &o); err != nil || compact(o.Result) != `{"by":"Grace","text":"Hello Ada, Hello Alan","to":"2 people"}` {
 		t.Errorf("the subscriber was told %s, %v", line, err)
 	}
-
-	for _, c := range []struct{ prefix, says string }{
-		{"drover start", "letter-2\n"},
-		{"drover why", "run letter-2 is"},
-		{"drover deliver", "delivered"},
-		{"drover wait", `"text": "Hello Ada"`},
-	} {
-		status, stdout, stderr := follow(one(c.prefix)).wait()
-		if status != 0 || !strings.Contains(stdout, c.says) {
-			t.Fatalf("%s: exit status %d, %s%s", c.prefix, status, stdout, stderr)
-		}
+	if status, _, stderr := subscriber.wait(); status != 0 {
+		t.Errorf("the subscriber ended with %d: %s", status, stderr)
 	}
 }
 
@@ -163,7 +185,7 @@ func inGo(t *testing.T, f *fleet) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- greet(ctx, f.nc) }()
+	go func() { done <- greet(ctx, f.url) }()
 	f.publish("in-go", drover.VerbStart, drover.StartRequest{
 		Definition: text("nodes: {a: {call: greet}}\noutput: {from: \"node:a\"}\n"), Input: json.RawMessage(`"Grace"`),
 	})

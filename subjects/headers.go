@@ -32,6 +32,9 @@ const (
 	HeaderStatus          = "Status"                              // of an answer without a body
 	HeaderDescription     = "Description"                         // of a status, in words
 	HeaderPending         = "Nats-Pending-Messages"               // of a status: what a pull asked for and will not get
+	HeaderBatch           = "Nats-Batch-Id"                       // of messages that are stored together or not at all
+	HeaderBatchSequence   = "Nats-Batch-Sequence"                 // place in the batch, from 1
+	HeaderBatchCommit     = "Nats-Batch-Commit"                   // 1: the last one
 )
 
 // The functions that every worker serves itself. No user may name one.

@@ -56,6 +56,34 @@ func (n Names) Fleet() string { return n.upper + "_FLEET" }
 // BucketStream is the stream behind a bucket.
 func BucketStream(bucket string) string { return "KV_" + bucket }
 
+// StreamOf names the stream that keeps what is published on a subject, for those
+// that a fleet writes to at every step: commands, calls, outcomes, records and
+// values. It is "" for all else.
+func (n Names) StreamOf(subject string) string {
+	if key, ok := strings.CutPrefix(subject, "$KV."+n.upper); ok {
+		switch {
+		case strings.HasPrefix(key, "_RUNS."):
+			return BucketStream(n.Runs())
+		case strings.HasPrefix(key, "_VALUES."):
+			return BucketStream(n.Values())
+		}
+		return ""
+	}
+	rest, ok := strings.CutPrefix(subject, n.prefix+".")
+	kind, _, _ := strings.Cut(rest, ".")
+	switch {
+	case !ok:
+		return ""
+	case kind == "in":
+		return n.Commands()
+	case kind == "call":
+		return n.Calls()
+	case kind == "done":
+		return n.Outcomes()
+	}
+	return ""
+}
+
 // BucketKey is the subject behind a key of a bucket.
 func BucketKey(bucket, key string) string { return "$KV." + bucket + "." + key }
 

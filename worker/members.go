@@ -33,6 +33,8 @@ type member struct {
 	owners map[int]*tenure
 	taking map[int]bool
 	since  time.Time // of the last renewal that succeeded
+	joins  int
+	told   int // partitions that it was said to own; -1: nothing was said yet
 }
 
 // tenure is the time that this worker owns a partition.
@@ -61,6 +63,7 @@ func (w *Worker) membership(ctx, rest context.Context) error {
 		parts:  map[int]kv.Partition{},
 		owners: map[int]*tenure{},
 		taking: map[int]bool{},
+		told:   -1,
 	}
 	if w.opts.Alone {
 		if err := w.evict(rest); err != nil {
@@ -156,6 +159,11 @@ func (m *member) join(ctx context.Context) error {
 		return err
 	}
 	m.held, m.since = true, time.Now()
+	if m.joins++; m.joins == 1 {
+		m.log.Info().Msg("joined the fleet")
+	} else {
+		m.log.Info().Msg("rejoined the fleet")
+	}
 	return nil
 }
 
@@ -183,7 +191,7 @@ func (m *member) renew() {
 		m.since = time.Now()
 	case errors.Is(err, kv.ErrConflict):
 		m.log.Error().Err(err).Msg("the lease ran out, all partitions are dropped")
-		m.held = false
+		m.held, m.told = false, -1
 		m.abandon()
 	default:
 		m.log.Warn().Err(err).Msg("the lease could not be renewed, it is tried again")
@@ -230,7 +238,7 @@ func (m *member) reconcile() {
 	if m.seen != sawAll {
 		return
 	}
-	missing := 0
+	missing, leaving := 0, 0
 	for n, worker := range assign(m.active, m.settings.Partitions) {
 		mine := worker == m.id && !m.self.Leaving && m.held
 		t := m.owners[n]
@@ -238,6 +246,9 @@ func (m *member) reconcile() {
 		case t != nil && !mine && !t.draining:
 			t.draining = true
 			close(t.owner.drain)
+			leaving++
+		case t != nil && t.draining:
+			leaving++
 		case t == nil && mine && !m.taking[n]:
 			missing++
 			p := m.parts[n]
@@ -251,11 +262,22 @@ func (m *member) reconcile() {
 		}
 	}
 	if missing == 0 && m.live[m.id] {
+		if leaving+len(m.taking) == 0 && m.held && !m.self.Leaving {
+			m.settled()
+		}
 		select {
 		case <-m.ready:
 		default:
 			close(m.ready)
 		}
+	}
+}
+
+// settled tells how many partitions are this worker's, where that is news.
+func (m *member) settled() {
+	if n := len(m.owners); n != m.told {
+		m.told = n
+		m.log.Info().Msgf("owns %d of %d partitions", n, m.settings.Partitions)
 	}
 }
 

@@ -50,6 +50,10 @@ type Options struct {
 	DrainTimeout time.Duration
 	// AllowPrivate lets http nodes reach private and loopback addresses.
 	AllowPrivate bool
+	// GroupWrites has writes to a stream wait while others to it are under way,
+	// and share one sync: for a server that syncs every write to its disk before
+	// it acknowledges it. On others it only makes runs slower.
+	GroupWrites bool
 	// Version of the binary, shown in the metadata of the API.
 	Version string
 	// Logger is silent by default.
@@ -145,7 +149,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if _, err := topology.CheckPayload(w.js.Conn()); err != nil {
 		w.log.Warn().Err(err).Msg("large values will be refused")
 	}
-	publisher, err := publish.New(w.js.Conn(), publish.Options{})
+	publisher, err := publish.New(w.js.Conn(), w.publishing())
 	if err != nil {
 		return err
 	}
@@ -161,7 +165,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.plans = newPlans(store.Definitions)
 	w.dispatcher, err = dispatcher.New(dispatcher.Options{
 		Names: w.names, Conn: w.js.Conn(), Publisher: publisher, Values: store.Values,
-		Instance: w.id, AllowPrivate: w.opts.AllowPrivate, Logger: w.log,
+		Instance: w.id, AllowPrivate: w.opts.AllowPrivate,
+		GroupWrites: w.opts.GroupWrites, Logger: w.log,
 	})
 	if err != nil {
 		return err
@@ -175,6 +180,15 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	return w.serve(ctx, service)
+}
+
+// publishing says how the worker writes.
+func (w *Worker) publishing() publish.Options {
+	var o publish.Options
+	if w.opts.GroupWrites {
+		o.Group = w.names.StreamOf
+	}
+	return o
 }
 
 // serve runs the parts of a worker, each until the one that needs it has ended:

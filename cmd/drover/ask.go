@@ -141,19 +141,29 @@ It exits with 1 where there is none.`,
 	return cmd
 }
 
-// result prints a value, or says why there is none.
+// result prints a value, or says why there is none. An error of the run is not
+// one of whoever asked, whatever its code.
 func (a *app) result(r *drover.ResultReply) error {
+	var err error
 	switch {
-	case a.json:
-		return encodeJSON(a.out, r, "")
 	case r.Output != nil:
-		return encodeJSON(a.out, r.Output, "  ")
+		if !a.json {
+			return encodeJSON(a.out, r.Output, "  ")
+		}
+		return encodeJSON(a.out, r, "")
 	case r.Error != nil:
-		return r.Error
+		err = r.Error
 	case r.Node != nil:
-		return drover.Errorf(drover.CodeNotFound, "node %s is %s and has no output", r.Node.ID, r.Node.Status)
+		err = drover.Errorf(drover.CodeNotFound, "node %s is %s and has no output", r.Node.ID, r.Node.Status)
+	default:
+		err = drover.Errorf(drover.CodeNotFound, "run %s is %s and has no result", r.RunID, r.Status)
 	}
-	return drover.Errorf(drover.CodeNotFound, "run %s is %s and has no result", r.RunID, r.Status)
+	if a.json {
+		if err := encodeJSON(a.out, r, ""); err != nil {
+			return err
+		}
+	}
+	return &exitError{status: exitFailed, err: err}
 }
 
 func (a *app) whyCommand() *cobra.Command {
@@ -170,7 +180,7 @@ func (a *app) whyCommand() *cobra.Command {
 	})
 }
 
-// why tells the reasons as sentences, one a line.
+// why tells the reasons as sentences, one a line, and what helps.
 func why(r *drover.WhyReply) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "run %s is %s\n", r.RunID, r.Status)
@@ -178,17 +188,23 @@ func why(r *drover.WhyReply) string {
 		b.WriteString("  it waits for nothing: it is over, and everyone was told\n")
 	}
 	for _, reason := range r.Reasons {
-		place := ""
-		if reason.Node != "" {
-			place = string(reason.Node)
-			if reason.Item != nil {
-				place += fmt.Sprintf("#%d", *reason.Item)
-			}
-			place += ": "
+		fmt.Fprintf(&b, "  %s\n", reason.Text)
+		if reason.Waiting == "delivery" {
+			fmt.Fprintf(&b, "    drover deliver %s %s '{\"any\": \"JSON\"}'\n", r.RunID, quoted(reason.On))
 		}
-		fmt.Fprintf(&b, "  %s%s\n", place, reason.Text)
 	}
 	return b.String()
+}
+
+// quoted makes one word of a text for the shell.
+func quoted(s string) string {
+	plain := func(r rune) bool {
+		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("-_.:/@", r)
+	}
+	if s != "" && s[0] != '-' && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 func (a *app) listCommand() *cobra.Command {
@@ -222,7 +238,7 @@ func (a *app) listCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&status, "status", "", "only runs in this status")
+	f.StringVar(&status, "status", "", "only runs in this status: running, waiting, completed, failed, cancelled,\ncompensated, compensation_failed, or blocked")
 	f.StringVar(&workflow, "workflow", "", "only runs of this workflow")
 	f.StringArrayVar(&tags, "tag", nil, "only runs with this tag, as key=value; may be given several times")
 	f.IntVar(&req.Limit, "limit", 100, "how many at most, up to 1000")

@@ -134,14 +134,35 @@ func TestCommandsAskTheFleet(t *testing.T) {
 			status: exitFailed, err: "node draft is running and has no output",
 		},
 		{
+			// Its code would be a usage error where it was about the command.
+			name: "result of a node that failed", args: []string{"result", "r_1", "--node", "draft"}, verb: "result",
+			reply:  drover.ResultReply{RunID: "r_1", Node: &drover.Node{ID: "draft", Status: drover.NodeFailed}, Error: drover.Errorf(drover.CodeInvalidInput, "no such page")},
+			asked:  `{"run_id":"r_1","node":"draft"}`,
+			status: exitFailed, err: "no such page",
+		},
+		{
+			name: "result of a run that failed, as JSON", args: []string{"result", "r_1", "--json", "--timeout", "5s"}, verb: "result",
+			reply: drover.ResultReply{RunID: "r_1", Status: drover.StatusFailed, Error: drover.Errorf(drover.CodeTooLarge, "too much")},
+			asked: `{"run_id":"r_1"}`, status: exitFailed, out: `{"run_id":"r_1","status":"failed","error":...`, err: "too much",
+		},
+		{
 			name: "why", args: []string{"why", "r_1"}, verb: "why",
-			reply: drover.WhyReply{RunID: "r_1", Status: drover.StatusRunning, Reasons: []drover.Reason{{Node: "draft", Item: &item, Text: "nobody serves text.draft"}, {Text: "it has a deadline"}}},
-			asked: `{"run_id":"r_1"}`, out: "run r_1 is running\n  draft#3: nobody serves text.draft\n  it has a deadline\n",
+			reply: drover.WhyReply{RunID: "r_1", Status: drover.StatusRunning, Reasons: []drover.Reason{
+				{Node: "draft", Item: &item, Waiting: "call", Text: "item 3 of node draft waits"},
+				{Node: "gate", Waiting: "delivery", On: "ship it", Text: "node gate waits for a delivery"},
+			}},
+			asked: `{"run_id":"r_1"}`, out: "run r_1 is running\n  item 3 of node draft waits\n  node gate waits for a delivery\n" +
+				"    drover deliver r_1 'ship it' '{\"any\": \"JSON\"}'\n",
 		},
 		{
 			name: "list", args: []string{"list", "--status", "running", "--tag", "k=v", "--limit", "5"}, verb: "list",
 			reply: drover.ListReply{Runs: []drover.Run{run}, More: true}, asked: `{"status":"running","tags":{"k":"v"},"limit":5}`,
 			out: "RUN  WORKFLOW  STATUS   CREATED ...",
+		},
+		{
+			name: "list as JSON, without a limit of time", args: []string{"list", "--json", "--timeout", "0"}, verb: "list",
+			reply: drover.ListReply{Runs: []drover.Run{{ID: "r_1", Status: drover.StatusFailed}}}, asked: `{"limit":100}`,
+			out: `{"runs":[{"run_id":"r_1","definition":"","status":"failed","created_at":"0001-01-01T00:00:00Z","applied":0}]}` + "\n",
 		},
 		{
 			name: "definition get by name", args: []string{"definition", "get", "naming"}, verb: "definition.get",
@@ -202,6 +223,16 @@ func TestWaitGivesUp(t *testing.T) {
 	f.answers("status", drover.StatusReply{Run: drover.Run{ID: "r_1", Status: drover.StatusRunning}})
 	status, out, err := f.cli("", "wait", "r_1", "--timeout", "50ms")
 	if status != exitFailed || out != "" || !strings.Contains(err, "run r_1 is not over after 50ms") {
+		t.Errorf("exit status %d, %q, %q", status, out, err)
+	}
+}
+
+func TestStartWaitsNoLongerThanItsTimeout(t *testing.T) {
+	f := newFleet(t)
+	f.answers("start", drover.StartReply{RunID: "r_1", Created: true, Status: drover.StatusRunning})
+	f.answers("status", drover.StatusReply{Run: drover.Run{ID: "r_1", Status: drover.StatusRunning}})
+	status, out, err := f.cli("", "start", "--workflow", "w", "--run", "r_1", "--wait", "--timeout", "300ms")
+	if status != exitFailed || out != "" || !strings.Contains(err, "run r_1 is not over after 300ms") {
 		t.Errorf("exit status %d, %q, %q", status, out, err)
 	}
 }

@@ -6,11 +6,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/droverhq/drover/client"
@@ -45,6 +47,7 @@ type identity struct {
 const (
 	answerTime = 10 * time.Second
 	listTime   = time.Minute // all records are gone through
+	forever    = 100 * 365 * 24 * time.Hour
 )
 
 // flags adds the flags of a connection to a command. Commands that only ask
@@ -68,8 +71,20 @@ func (c *connection) flags(cmd *cobra.Command, timeout time.Duration) {
 		"tls-ca", "tls-cert", "tls-key", "tls-first", "inbox-prefix", "prefix")
 	if timeout > 0 {
 		// Commands share c, and not their defaults.
-		own := f.Duration("timeout", timeout, "how long an answer may take")
-		cmd.PreRun = func(*cobra.Command, []string) { c.timeout = *own }
+		own := f.Duration("timeout", timeout, "how long an answer may take; 0: no limit")
+		check := cmd.PreRunE
+		cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+			if *own < 0 {
+				return usageError("--timeout %s must not be negative", *own)
+			}
+			if c.timeout = *own; *own == 0 {
+				c.timeout = forever
+			}
+			if check == nil {
+				return nil
+			}
+			return check(cmd, args)
+		}
 		fromEnvironment(cmd, "timeout")
 	}
 }
@@ -183,10 +198,8 @@ func readable(flag, file string) error {
 	return nil
 }
 
-// connect opens a connection. One that lasts waits for ever for its server, and
-// looks for it again when it is lost; any other fails at once where there is
-// none. A server that is there and refuses is an error for both.
-func (c *connection) connect(lasts bool) (*nats.Conn, error) {
+// prepare reads all that a connection needs and names its client.
+func (c *connection) prepare() ([]nats.Option, error) {
 	if err := c.resolve(); err != nil {
 		return nil, err
 	}
@@ -194,25 +207,79 @@ func (c *connection) connect(lasts bool) (*nats.Conn, error) {
 	if err != nil {
 		host = "unknown host"
 	}
-	opts, err := c.options("drover on " + host)
+	return c.options("drover on " + host)
+}
+
+// connect opens a connection, and fails where there is no server.
+func (c *connection) connect() (*nats.Conn, error) {
+	opts, err := c.prepare()
 	if err != nil {
 		return nil, err
-	}
-	if lasts {
-		opts = append(opts, nats.MaxReconnects(-1), nats.ReconnectWait(500*time.Millisecond))
 	}
 	nc, err := nats.Connect(c.url, opts...)
 	switch {
 	case err == nil:
 		return nc, nil
 	case refused(err):
-		return nil, &exitError{status: exitFailed, err: fmt.Errorf("the NATS server at %s refuses this client: %w", c.shown(), err)}
-	case lasts:
-		return nats.Connect(c.url, append(opts, nats.RetryOnFailedConnect(true))...)
+		return nil, c.refusal(err)
 	case errors.Is(err, nats.ErrNoServers):
 		return nil, unreachable(c.shown())
 	}
 	return nil, fmt.Errorf("the NATS server at %s cannot be reached: %w", c.shown(), err)
+}
+
+// Waiting for a server: between two tries, and between two lines that say so.
+const (
+	dialAgain  = 500 * time.Millisecond
+	awayAgain  = 10 * time.Second
+	awayServer = "no NATS server answers at "
+)
+
+// await opens a connection that lasts: it waits for its server until ctx ends,
+// and looks for it again for ever when it is lost. A server that is there and
+// refuses is an error. Where ctx ends first, there is neither a connection nor
+// an error.
+func (c *connection) await(ctx context.Context, log zerolog.Logger) (*nats.Conn, error) {
+	opts, err := c.prepare()
+	if err != nil {
+		return nil, err
+	}
+	opts = append(opts, nats.MaxReconnects(-1), nats.ReconnectWait(dialAgain),
+		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
+			if !nc.IsClosed() && err != nil {
+				log.Warn().Err(err).Msg("the connection to the NATS server is lost, trying again")
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			log.Info().Str("server", nc.ConnectedUrlRedacted()).Msg("connected to a NATS server again")
+		}))
+	again, told := time.NewTicker(dialAgain), time.Time{}
+	defer again.Stop()
+	for {
+		nc, err := nats.Connect(c.url, opts...)
+		_, misspelled := errors.AsType[*url.Error](err)
+		switch {
+		case err == nil:
+			return nc, nil
+		case misspelled:
+			return nil, usageError("--nats %s is no URL of a NATS server: %w", c.shown(), err)
+		case refused(err):
+			return nil, c.refusal(err)
+		case time.Since(told) >= awayAgain:
+			told = time.Now()
+			log.Warn().AnErr("error", err).Msg(awayServer + c.shown() + ", trying again")
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			log.Info().Msg("ended before a NATS server answered")
+			return nil, nil
+		}
+	}
+}
+
+func (c *connection) refusal(err error) error {
+	return &exitError{status: exitFailed, err: fmt.Errorf("the NATS server at %s refuses this client: %w", c.shown(), err)}
 }
 
 // refused reports errors of a server that is there, or of what this client
@@ -254,13 +321,13 @@ func (c *connection) shown() string {
 }
 
 func unreachable(url string) error {
-	return &exitError{status: exitFailed, err: errors.New("no NATS server answers at " + url +
+	return &exitError{status: exitFailed, err: errors.New(awayServer + url +
 		": start one with drover dev, or name yours with --nats or " + envName("nats"))}
 }
 
 // withClient calls do with a client of the fleet.
 func (a *app) withClient(ctx context.Context, do func(context.Context, *client.Client) error) error {
-	nc, err := a.conn.connect(false)
+	nc, err := a.conn.connect()
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ type checked struct {
 	Nodes    int              `json:"nodes,omitempty"`
 	Error    string           `json:"error,omitempty"` // where it is no list of problems
 	Problems []drover.Problem `json:"problems,omitempty"`
+	Warnings []drover.Problem `json:"warnings,omitempty"` // of a valid one
 }
 
 func (a *app) validateCommand() *cobra.Command {
@@ -28,7 +29,7 @@ func (a *app) validateCommand() *cobra.Command {
 		Use:     "validate FILE...",
 		Short:   "Check definitions, without a server",
 		GroupID: groupDefinitions,
-		Long: `Validate prints every problem with its line and its fix, and exits with 2 where there is one.
+		Long: `Validate prints every problem with its line and its fix, and exits with 2 where there is one. A warning is no problem.
 A file called - is standard input.`,
 		Example: `  drover validate workflow.yaml
   drover validate workflows/*.yaml --json`,
@@ -75,27 +76,31 @@ func (a *app) check(file string) (checked, error) {
 		}
 		return c, nil
 	}
-	c.Valid, c.Nodes = true, len(def.Nodes)
+	c.Valid, c.Nodes, c.Warnings = true, len(def.Nodes), def.Warnings()
 	return c, nil
 }
 
 // text tells of a file in the way of compilers: file, line, problem.
 func (c checked) text() string {
-	if c.Valid {
-		return fmt.Sprintf("%s: valid, %s, hash %s\n", c.File, plural(c.Nodes, "node"), c.Hash)
-	}
 	if c.Error != "" {
 		return fmt.Sprintf("%s: %s\n", c.File, c.Error)
 	}
 	var b strings.Builder
-	for _, p := range c.Problems {
-		place := c.File
-		if p.Line > 0 {
-			place += fmt.Sprintf(":%d", p.Line)
-			p.Line = 0
-		}
-		fmt.Fprintf(&b, "%s: %s\n", place, p)
+	if c.Valid {
+		fmt.Fprintf(&b, "%s: valid, %s, hash %s\n", c.File, plural(c.Nodes, "node"), c.Hash)
 	}
+	list := func(problems []drover.Problem, kind string) {
+		for _, p := range problems {
+			place := c.File
+			if p.Line > 0 {
+				place += fmt.Sprintf(":%d", p.Line)
+				p.Line = 0
+			}
+			fmt.Fprintf(&b, "%s: %s%s\n", place, kind, p)
+		}
+	}
+	list(c.Problems, "")
+	list(c.Warnings, "warning: ")
 	return b.String()
 }
 

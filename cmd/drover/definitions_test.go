@@ -51,6 +51,22 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+func TestWarningsAreTold(t *testing.T) {
+	file := write(t, t.TempDir(), "idle.yaml", "nodes:\n  a: {set: {with: 1}}\n  b: {set: {with: 2}}\noutput: {from: node:a}\n")
+	status, out, err := cli(t, "", "validate", file)
+	if status != 0 || err != "" || !strings.Contains(out, ": valid, 2 nodes") || !strings.Contains(out, file+": warning: nodes.b: the output needs this node in no way") {
+		t.Errorf("validate: exit status %d, %q, %q", status, out, err)
+	}
+	status, out, err = cli(t, "", "validate", "--json", file)
+	if status != 0 || !strings.Contains(out, `"warnings":[{"place":"nodes.b"`) {
+		t.Errorf("validate: exit status %d, %q, %q", status, out, err)
+	}
+	status, _, err = run(t, file)
+	if status != 0 || !strings.Contains(err, "drover: warning: nodes.b: ") {
+		t.Errorf("run: exit status %d, %q", status, err)
+	}
+}
+
 func TestBrokenDefinitionsAreNotSent(t *testing.T) {
 	bad := write(t, t.TempDir(), "bad.yaml", brokenDefinition)
 	for _, args := range [][]string{

@@ -77,8 +77,8 @@ func fleetText(r *drover.FleetReply, onlySlow bool, now time.Time) string {
 		}
 	}
 	_ = w.Flush() // into memory
-	fmt.Fprintf(&b, "\n%d workers, %d partitions, %d of them slow, %d commands behind, %d dead letters\n",
-		len(r.Members), len(r.Partitions), slow, lag, r.Dead)
+	fmt.Fprintf(&b, "\n%s, %s, %d of them slow, %s behind, %s\n", plural(len(r.Members), "worker"),
+		plural(len(r.Partitions), "partition"), slow, plural(int(lag), "command"), plural(int(r.Dead), "dead letter"))
 	return trimLines(b.String())
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os/exec"
 	"slices"
 	"sync"
 	"time"
@@ -33,12 +34,22 @@ func (s *served) server(nc *nats.Conn) (*function.Server, error) {
 	for _, p := range s.programs.sorted() {
 		p.herd = &s.running
 		fns = append(fns, function.Raw(string(p.name), func(ctx context.Context, in json.RawMessage) (json.RawMessage, error) {
-			return p.do(ctx, in)
+			out, err := p.do(ctx, in)
+			if err != nil {
+				s.failed(function.Info(ctx), err)
+			}
+			return out, err
 		}))
 	}
 	return function.NewServer(nc, function.Options{
 		Prefix: s.prefix, Concurrency: s.concurrency, DrainTimeout: s.drain, Logger: forFunctions(s.log),
 	}, fns...)
+}
+
+// failed logs a call that failed, in one line.
+func (s *served) failed(call function.Call, err error) {
+	s.log.Info().Str("function", string(call.Function)).Str("call", call.ID.String()).
+		Str("error", shorten(err.Error(), 500)).Msg("a call failed")
 }
 
 func (a *app) functionCommand() *cobra.Command {
@@ -72,6 +83,9 @@ When a call is cancelled or its deadline passes, the command and all that it sta
 			if err := s.programs.put(args[0], args[1:], ""); err != nil {
 				return err
 			}
+			if _, err := exec.LookPath(args[1]); err != nil {
+				return usageError("the command of function %s cannot be run: %w", args[0], err)
+			}
 			logger, err := log.logger(a.err)
 			if err != nil {
 				return err
@@ -88,21 +102,35 @@ When a call is cancelled or its deadline passes, the command and all that it sta
 	return cmd
 }
 
-// serveFunctions serves until it is asked to end. A second signal ends the
-// calls that still run.
+// serveFunctions waits for the server, and serves until it is asked to end. A
+// second signal ends the calls that still run.
 func (a *app) serveFunctions(ctx context.Context, s *served, name string) error {
-	nc, err := a.conn.connect(true)
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	server, err := s.server(nc)
-	if err != nil {
-		return err
-	}
-	s.log.Info().Str("function", name).Str("server", a.conn.shown()).Msg("serving")
 	defer s.running.kill()
-	return untilInterrupted(ctx, "function "+name, server.Run, s.log)
+	return untilInterrupted(ctx, "function "+name, func(ctx context.Context) error {
+		nc, err := a.conn.await(ctx, s.log)
+		if nc == nil {
+			return err
+		}
+		defer nc.Close()
+		server, err := s.server(nc)
+		if err != nil {
+			return err
+		}
+		var telling sync.WaitGroup
+		defer telling.Wait()
+		ctx, end := context.WithCancel(ctx)
+		defer end()
+		telling.Go(func() {
+			select {
+			case <-server.Ready():
+				if ctx.Err() == nil {
+					s.log.Info().Str("function", name).Str("server", nc.ConnectedUrlRedacted()).Msg("serving")
+				}
+			case <-ctx.Done():
+			}
+		})
+		return server.Run(ctx)
+	}, s.log)
 }
 
 // untilInterrupted runs a part until the first signal asks it to end. The

@@ -144,11 +144,11 @@ func fit(p painter, run *drover.Run, now time.Time, height int) string {
 	more := max(0, len(busy)-room)
 	text := p.head(run, now)
 	if over > 0 {
-		text += p.line([2]string{"2", fmt.Sprintf("    %d nodes are over", over)})
+		text += p.line([2]string{"2", "    " + plural(over, "node") + " over"})
 	}
 	text += p.nodes(busy[:len(busy)-more], now)
 	if rest := pending + more; rest > 0 {
-		text += p.line([2]string{"2", fmt.Sprintf("    %d more nodes", rest)})
+		text += p.line([2]string{"2", "    " + plural(rest, "more node")})
 	}
 	return text
 }

@@ -45,6 +45,7 @@ func (a *app) root() *cobra.Command {
 To try a workflow on this machine alone:  drover run workflow.yaml
 To have a server to play with:            drover dev
 To join a fleet on a server of yours:     drover serve --nats nats://host:4222`,
+		Version:           version().text(),
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return readEnvironment(cmd, os.LookupEnv) },
@@ -52,6 +53,7 @@ To join a fleet on a server of yours:     drover serve --nats nats://host:4222`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError("%w; see %s --help", err, cmd.CommandPath())
 	})
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print results as JSON, one line each")
 	root.AddGroup(
 		&cobra.Group{ID: groupServe, Title: "Servers and functions:"},
@@ -137,6 +139,7 @@ func readEnvironment(cmd *cobra.Command, lookup func(string) (string, bool)) err
 		if err := cmd.Flags().Set(name, v); err != nil {
 			return usageError("%s is %q in the environment: %w", envName(name), v, err)
 		}
+		cmd.Flags().Lookup(name).Changed = false // it is not on the command line
 	}
 	return nil
 }
@@ -166,7 +169,7 @@ func (a *app) versionCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			v := version()
-			return a.print(v, fmt.Sprintf("drover %s (%s, %s)\n", v.Version, v.Revision, v.Go))
+			return a.print(v, v.text()+"\n")
 		},
 	}
 }
@@ -177,6 +180,8 @@ type build struct {
 	Revision string `json:"revision"` // of the source, or "unknown revision"
 	Go       string `json:"go"`
 }
+
+func (b build) text() string { return fmt.Sprintf("drover %s (%s, %s)", b.Version, b.Revision, b.Go) }
 
 func version() build {
 	b := build{Version: "0.0.0-devel", Revision: "unknown revision"}

@@ -38,6 +38,10 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"function", "f", "cat"}, "a name, then --, then a command"},
 		{[]string{"function", "--", "cat"}, "a name, then --, then a command"},
 		{[]string{"function", "_http", "--", "cat"}, "begins with _"},
+		{[]string{"function", "f", "--", "nosuchcmd", "-x"}, `the command of function f cannot be run: exec: "nosuchcmd"`},
+		{[]string{"serve", "--nats", "nats://:x:y"}, "is no URL of a NATS server"},
+		{[]string{"list", "--timeout", "-1s"}, "--timeout -1s must not be negative"},
+		{[]string{"wait", "r_1", "--timeout", "-1s"}, "--timeout -1s must not be negative"},
 		{[]string{"start"}, "exactly one of a file, --workflow and --hash, not 0"},
 		{[]string{"start", "x.yaml", "--workflow", "y"}, "exactly one of a file, --workflow and --hash, not 2"},
 		{[]string{"start", "--workflow", "y", "--run", "a", "--key", "b"}, "--run and --key both name the run"},
@@ -135,6 +139,9 @@ func TestEnvironmentSetsFlags(t *testing.T) {
 	if *url != "nats://there:4222" || *ca != "given.pem" || *creds != "default" || *other != "default" {
 		t.Errorf("nats %s, tls-ca %s, creds %s, other %s", *url, *ca, *creds, *other)
 	}
+	if flags.Changed("nats") || !flags.Changed("tls-ca") {
+		t.Error("a flag counts as given on the command line where it is, and only there")
+	}
 	if usage := flags.Lookup("nats").Usage; usage != "server (DROVER_NATS)" {
 		t.Errorf("the help says %q", usage)
 	}
@@ -149,6 +156,9 @@ func TestVersion(t *testing.T) {
 	status, out, _ := cli(t, "", "version")
 	if status != 0 || !strings.HasPrefix(out, "drover ") {
 		t.Errorf("exit status %d, %q", status, out)
+	}
+	if status, flag, _ := cli(t, "", "--version"); status != 0 || flag != out {
+		t.Errorf("exit status %d, %q", status, flag)
 	}
 	status, out, _ = cli(t, "", "version", "--json")
 	if status != 0 || !strings.HasPrefix(out, `{"version":"`) || strings.Count(out, "\n") != 1 {
@@ -166,6 +176,28 @@ func TestReadJSON(t *testing.T) {
 		got, err := readJSON("--input", c.arg, strings.NewReader("[1]"))
 		if err != nil || strings.TrimSpace(string(got)) != c.want {
 			t.Errorf("%s gave %q, %v; want %q", c.arg, got, err, c.want)
+		}
+	}
+}
+
+func TestHelpOfListNamesTheStatuses(t *testing.T) {
+	_, out, _ := cli(t, "", "list", "--help")
+	for _, status := range []drover.Status{
+		drover.StatusRunning, drover.StatusWaiting, drover.StatusBlocked, drover.StatusCompleted, drover.StatusFailed,
+		drover.StatusCancelled, drover.StatusCompensated, drover.StatusCompensationFailed,
+	} {
+		if !strings.Contains(out, string(status)) {
+			t.Errorf("the help of list does not name %s", status)
+		}
+	}
+}
+
+func TestQuoted(t *testing.T) {
+	for in, want := range map[string]string{
+		"ship": "ship", "a.b-1": "a.b-1", "ship it": "'ship it'", "": "''", "it's": `'it'\''s'`, "--id": "'--id'", "$x": "'$x'",
+	} {
+		if got := quoted(in); got != want {
+			t.Errorf("%q is quoted as %s, want %s", in, got, want)
 		}
 	}
 }

@@ -121,6 +121,7 @@ func (a *app) prepare(file string, o *runOptions) (drover.StartRequest, *served,
 	if o.concurrency < 1 {
 		return req, nil, usageError("--concurrency %d must be at least 1", o.concurrency)
 	}
+	a.warn(def.Warnings())
 	return req, &served{programs: all}, nil
 }
 

@@ -72,18 +72,21 @@ func parseRetention(s string) (drover.Duration, error) {
 	return d, nil
 }
 
+// serve waits for the server, and works until it is asked to end.
 func (a *app) serve(ctx context.Context, opts worker.Options) error {
-	nc, err := a.conn.connect(true)
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	w, err := worker.New(nc, opts)
-	if err != nil {
-		return err
-	}
-	opts.Logger.Info().Str("server", a.conn.shown()).Str("prefix", a.conn.prefix).Msg("joining the fleet")
-	return untilInterrupted(ctx, "the worker", w.Run, opts.Logger)
+	return untilInterrupted(ctx, "the worker", func(ctx context.Context) error {
+		nc, err := a.conn.await(ctx, opts.Logger)
+		if nc == nil {
+			return err
+		}
+		defer nc.Close()
+		w, err := worker.New(nc, opts)
+		if err != nil {
+			return err
+		}
+		opts.Logger.Info().Str("server", nc.ConnectedUrlRedacted()).Str("prefix", a.conn.prefix).Msg("connected, joining the fleet")
+		return w.Run(ctx)
+	}, opts.Logger)
 }
 
 // devOptions are the flags of drover dev.
@@ -161,19 +164,23 @@ func (a *app) dev(ctx context.Context, o *devOptions) error {
 	}, log)
 }
 
-// welcome says how to talk to a server, with this program and without it.
+// hello is a workflow that needs no function.
+const hello = `{"nodes": {"hello": {"set": {"with": "Hello ${{ input }}"}}}, "output": {"from": "node:hello"}}`
+
+// welcome says how to talk to a server, with this program and without it. Each
+// command works as it stands.
 func welcome(url, data string) string {
 	names := subjects.Default()
 	var b strings.Builder
 	fmt.Fprintf(&b, "drover is ready at %s, its data is in %s\n", url, data)
-	server := ""
+	server, nats := "", "nats"
 	if url != "nats://127.0.0.1:4222" {
-		server = " --nats " + url
+		server, nats = " --nats "+url, "nats -s "+url
 	}
-	fmt.Fprintf(&b, "\n  drover start%s workflow.yaml --wait\n  drover list%s\n", server, server)
+	fmt.Fprintf(&b, "\n  echo '%s' |\n    drover start -%s --input '\"Ada\"' --wait\n  drover list%s\n", hello, server, server)
 	fmt.Fprintf(&b, "\nor with any NATS client:\n\n")
-	fmt.Fprintf(&b, "  nats -s %s sub '%s'\n", url, names.DoneAll())
-	fmt.Fprintf(&b, "  nats -s %s req %s '{\"workflow\": \"naming\", \"input\": {\"topic\": \"cats\"}}'\n", url, names.API("start"))
-	fmt.Fprintf(&b, "  nats -s %s pub %s '{\"workflow\": \"naming\"}'\n\n", url, names.In("my-run-1", drover.VerbStart))
+	fmt.Fprintf(&b, "  %s request --no-templates %s \\\n    '{\"definition\": %s, \"input\": \"Ada\"}'\n", nats, names.In("hello-1", drover.VerbStart), hello)
+	fmt.Fprintf(&b, "  %s request %s '{\"run_id\": \"hello-1\"}'\n", nats, names.API("result"))
+	fmt.Fprintf(&b, "  %s sub '%s'\n\n", nats, names.DoneAll())
 	return b.String()
 }

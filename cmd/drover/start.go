@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -104,11 +105,12 @@ func (a *app) startCommand() *cobra.Command {
 		Short:   "Start a run, and print its id",
 		GroupID: groupRuns,
 		Long: `Start asks the fleet for a run of the definition in a file, or of one that is stored already.
-It returns once the start is durable; --wait waits for the outcome, prints it as JSON, and exits as drover run does.`,
+It returns once the start is durable; --wait waits for the outcome, prints it as JSON, and exits as drover run does.
+With --wait, a --timeout that is given is for all of it; without one it waits for ever.`,
 		Example: `  drover start workflow.yaml --input '{"topic": "cats"}'
   drover start --workflow naming --input @input.json --key order-4711
   drover start --workflow naming --notify orders.done --tag customer=7
-  drover start workflow.yaml --wait`,
+  drover start workflow.yaml --wait --timeout 10m`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			start, err := req.make(a.in)
@@ -124,7 +126,13 @@ It returns once the start is durable; --wait waits for the outcome, prints it as
 					return err
 				}
 			}
-			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			ctx := cmd.Context()
+			if wait && cmd.Flags().Changed("timeout") {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeoutCause(ctx, a.conn.timeout, errNotOver(start.RunID, a.conn.timeout))
+				defer cancel()
+			}
+			return a.withClient(ctx, func(ctx context.Context, c *client.Client) error {
 				return a.start(ctx, c, start, wait)
 			})
 		},
@@ -155,11 +163,27 @@ func (a *app) start(ctx context.Context, c *client.Client, req drover.StartReque
 		return a.print(reply, string(reply.RunID)+"\n")
 	}
 	fmt.Fprintln(a.err, "run", reply.RunID)
-	outcome, err := c.Wait(ctx, reply.RunID)
-	if err != nil {
-		return err
+	return a.await(ctx, c, reply.RunID)
+}
+
+// await prints the outcome of a run when it has one.
+func (a *app) await(ctx context.Context, c *client.Client, id drover.RunID) error {
+	outcome, err := c.Wait(ctx, id)
+	switch {
+	case err == nil:
+		return a.outcome(&outcome)
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
-	return a.outcome(&outcome)
+	return err
+}
+
+// errNotOver is why waiting for a run ends before the run does.
+func errNotOver(id drover.RunID, after time.Duration) error {
+	if id == "" {
+		return drover.Errorf(drover.CodeTimeout, "the run is not over after %s", after)
+	}
+	return drover.Errorf(drover.CodeTimeout, "run %s is not over after %s", id, after)
 }
 
 func (a *app) warn(problems []drover.Problem) {
@@ -196,26 +220,21 @@ func (a *app) waitCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if wait.timeout < 0 {
+				return usageError("--timeout %s must not be negative", wait.timeout)
+			}
 			ctx := cmd.Context()
 			if wait.timeout > 0 {
 				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeoutCause(ctx, wait.timeout,
-					drover.Errorf(drover.CodeTimeout, "run %s is not over after %s", id, wait.timeout))
+				ctx, cancel = context.WithTimeoutCause(ctx, wait.timeout, errNotOver(id, wait.timeout))
 				defer cancel()
 			}
 			return a.withClient(ctx, func(ctx context.Context, c *client.Client) error {
-				outcome, err := c.Wait(ctx, id)
-				if ctx.Err() != nil {
-					return context.Cause(ctx)
-				}
-				if err != nil {
-					return err
-				}
-				return a.outcome(&outcome)
+				return a.await(ctx, c, id)
 			})
 		},
 	}
 	a.conn.flags(cmd, 0)
-	cmd.Flags().DurationVar(&wait.timeout, "timeout", 0, "how long to wait at most; 0: for ever")
+	cmd.Flags().DurationVar(&wait.timeout, "timeout", 0, "how long to wait at most; 0: no limit")
 	return cmd
 }

@@ -110,7 +110,10 @@ func (painter) progress(n *drover.Node) string {
 		over += n.Items.Counts[s]
 	}
 	text := fmt.Sprintf("%s %d/%d", bar(over, n.Items.Total, 10), n.Items.Counts[drover.NodeDone], n.Items.Total)
-	for _, s := range []drover.NodeStatus{drover.NodeRunning, drover.NodeWaiting, drover.NodeFailed, drover.NodeCancelled, drover.NodeSkipped} {
+	if c := n.Items.Counts[drover.NodeRunning]; c > 0 {
+		text += fmt.Sprintf(", %d in flight", c) // queued or being performed: the record cannot know
+	}
+	for _, s := range []drover.NodeStatus{drover.NodeWaiting, drover.NodeFailed, drover.NodeCancelled, drover.NodeSkipped} {
 		if c := n.Items.Counts[s]; c > 0 {
 			text += fmt.Sprintf(", %d %s", c, s)
 		}
@@ -132,10 +135,42 @@ func (painter) remark(n *drover.Node) string {
 	} else if last := len(n.Attempts) - 1; last >= 0 && n.Attempts[last].Error != nil {
 		parts = append(parts, shorten(n.Attempts[last].Error.Error(), 200))
 	}
+	if n.Compensation != nil {
+		parts = append(parts, compensation(n.Compensation))
+	}
 	if len(parts) == 0 {
 		return ""
 	}
 	return "  " + strings.Join(parts, ", ")
+}
+
+// compensation tells how far what a node did is undone.
+func compensation(c *drover.Compensation) string {
+	text := ""
+	switch c.Status {
+	case drover.CompensationPending:
+		text = "↶ to be compensated"
+	case drover.CompensationRunning:
+		text = "↶ compensating"
+		if c.Attempts > 1 {
+			text += ", attempt " + strconv.Itoa(c.Attempts)
+		}
+	case drover.CompensationDone:
+		text = "↶ compensated"
+	case drover.CompensationFailed:
+		text = "↶ compensation failed"
+	}
+	if len(c.Counts) > 0 && c.Status != drover.CompensationPending {
+		total := 0
+		for _, n := range c.Counts {
+			total += n
+		}
+		text += fmt.Sprintf(" %d/%d", c.Counts[drover.CompensationDone], total)
+	}
+	if c.Error != nil {
+		text += ": " + shorten(c.Error.Error(), 200)
+	}
+	return text
 }
 
 // tree is a run with all its nodes, and below them its error and who is told
@@ -143,6 +178,9 @@ func (painter) remark(n *drover.Node) string {
 func (p painter) tree(run *drover.Run, now time.Time) string {
 	var b strings.Builder
 	b.WriteString(p.head(run, now))
+	if run.Parent != nil {
+		b.WriteString(p.line([2]string{"2", fmt.Sprintf("  child of run %s, node %s", run.Parent.Run, run.Parent.Node)}))
+	}
 	b.WriteString(p.nodes(run.Nodes, now))
 	if run.Error != nil {
 		for i, line := range strings.Split(run.Error.Error(), "\n") {
@@ -154,6 +192,9 @@ func (p painter) tree(run *drover.Run, now time.Time) string {
 		}
 	}
 	for _, d := range run.Deliveries {
+		if !run.Status.Terminal() {
+			break // there is nothing to deliver yet
+		}
 		text := fmt.Sprintf("  outcome to %s: %s (attempt %d)", d.Notify.Subject, d.Status, d.Attempts)
 		if d.LastError != nil {
 			text += ", " + shorten(d.LastError.Error(), 200)

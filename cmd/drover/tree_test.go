@@ -73,6 +73,30 @@ func TestTree(t *testing.T) {
 	golden(t, "tree-color-48.txt", painter{color: true, width: 48}.tree(everyStatus(), now))
 }
 
+func TestTreeOfARunThatCompensates(t *testing.T) {
+	parent := drover.CallID{Run: "p_1", Node: "sub", Item: drover.NoItem, Attempt: 1}
+	done := func(id drover.NodeID, c *drover.Compensation) drover.Node {
+		return drover.Node{ID: id, Kind: drover.KindCall, Status: drover.NodeDone, StartedAt: after(0), EndedAt: after(0), Compensation: c}
+	}
+	bank := drover.Errorf(drover.CodeFailed, "bank is closed")
+	each := done("each", &drover.Compensation{Status: drover.CompensationRunning, Error: bank, Counts: map[drover.CompensationStatus]int{
+		drover.CompensationDone: 2, drover.CompensationFailed: 1, drover.CompensationPending: 1,
+	}})
+	each.Items = &drover.Items{Total: 4, Counts: map[drover.NodeStatus]int{drover.NodeDone: 4}}
+	golden(t, "tree-compensation.txt", painter{}.tree(&drover.Run{
+		ID: "c_1", Status: drover.StatusRunning, CreatedAt: began, Parent: &parent,
+		Nodes: []drover.Node{
+			done("book", &drover.Compensation{Status: drover.CompensationPending}),
+			each,
+			done("pay", &drover.Compensation{Status: drover.CompensationRunning, Attempts: 2, Error: bank}),
+			done("ship", &drover.Compensation{Status: drover.CompensationDone, Attempts: 1}),
+			done("bill", &drover.Compensation{Status: drover.CompensationFailed, Attempts: 3, Error: bank}),
+			{ID: "send", Kind: drover.KindCall, Status: drover.NodeFailed, StartedAt: after(0), EndedAt: after(0), Error: drover.Errorf(drover.CodeFailed, "no van")},
+		},
+		Deliveries: []drover.Delivery{{Notify: drover.Notify{Subject: "orders.done"}, Status: drover.DeliveryPending}},
+	}, began.Add(time.Second)))
+}
+
 func TestLinesAreCutToTheWidth(t *testing.T) {
 	for width := 1; width < 120; width++ {
 		for line := range strings.Lines(painter{width: width}.tree(everyStatus(), began)) {

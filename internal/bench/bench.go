@@ -42,6 +42,9 @@ type Options struct {
 	// SyncAlways has embedded servers write every message to the disk before it
 	// is acknowledged.
 	SyncAlways bool
+	// GroupWrites has the worker and the functions group their writes, as is meant
+	// for servers that sync always.
+	GroupWrites bool
 	// SyncInterval of embedded servers. 0: that of drover dev, 100 ms.
 	SyncInterval time.Duration
 	// Partitions of the fleet. 0: the default of a fleet.

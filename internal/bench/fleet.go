@@ -197,7 +197,9 @@ func (f *fleet) work(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w, err := worker.New(nc, worker.Options{Prefix: f.names.Prefix(), Settings: f.settings()})
+	w, err := worker.New(nc, worker.Options{
+		Prefix: f.names.Prefix(), Settings: f.settings(), GroupWrites: f.opts.GroupWrites,
+	})
 	if err != nil {
 		return err
 	}
@@ -211,7 +213,7 @@ func (f *fleet) functions(ctx context.Context) error {
 		return err
 	}
 	one := json.RawMessage("1")
-	s, err := function.NewServer(nc, function.Options{Prefix: f.names.Prefix()},
+	s, err := function.NewServer(nc, function.Options{Prefix: f.names.Prefix(), GroupWrites: f.opts.GroupWrites},
 		function.Raw(noop, func(context.Context, json.RawMessage) (json.RawMessage, error) {
 			f.calls.Add(1)
 			return one, nil

@@ -26,6 +26,9 @@ const (
 	codeBusy     = 10164 // wrong last sequence, while a write is in flight
 	codeTooLarge = 10054 // message size exceeds maximum allowed
 
+	codeNoBatches     = 10174 // atomic publish is disabled
+	codeNoBatchHeader = 10177 // a header that an older server takes in no batch
+
 	statusUnavailable = 503
 )
 
@@ -68,11 +71,30 @@ func noResponders(m *nats.Msg) bool {
 	return len(m.Data) == 0 && len(m.Header) > 0 && m.Header.Get("Status") == "503"
 }
 
+// cannotBeSent reports whether the connection refused a message for what it is,
+// before any of it was sent.
+func cannotBeSent(err error) bool {
+	return errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) || errors.Is(err, nats.ErrHeadersNotSupported)
+}
+
+// refusal reports whether an error says that nothing of a batch was stored.
+func refusal(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) || errors.Is(err, errNoStream)
+}
+
+// noBatches reports whether other batches of the stream would be refused too.
+func noBatches(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && (api.ErrorCode == codeNoBatches || api.ErrorCode == codeNoBatchHeader)
+}
+
 // answer is the JSON of an ack.
 type answer struct {
 	Stream    string              `json:"stream"`
 	Sequence  uint64              `json:"seq"`
 	Duplicate bool                `json:"duplicate"`
+	Count     uint64              `json:"count"` // of a batch
 	Error     *jetstream.APIError `json:"error"`
 }
 
@@ -85,17 +107,39 @@ func parse(m *nats.Msg, stream string) (Ack, error) {
 	if ack, ok := parsePlain(m.Data, stream); ok {
 		return ack, nil
 	}
+	a, err := parseAny(m.Data)
+	return Ack{Stream: a.Stream, Sequence: a.Sequence, Duplicate: a.Duplicate}, err
+}
+
+// parseAny reads any ack with the JSON decoder.
+func parseAny(data []byte) (answer, error) {
 	var a answer
-	if err := json.Unmarshal(m.Data, &a); err != nil {
-		return Ack{}, fmt.Errorf("%w: the answer %.80q is no ack of JetStream: %w", drover.CodeUnavailable, m.Data, err)
+	if err := json.Unmarshal(data, &a); err != nil {
+		return answer{}, fmt.Errorf("%w: the answer %.80q is no ack of JetStream: %w", drover.CodeUnavailable, data, err)
 	}
 	if a.Error != nil {
-		return Ack{}, apiError(a.Error)
+		return answer{}, apiError(a.Error)
 	}
 	if a.Stream == "" {
-		return Ack{}, fmt.Errorf("%w: the answer %.80q is no ack of JetStream", drover.CodeUnavailable, m.Data)
+		return answer{}, fmt.Errorf("%w: the answer %.80q is no ack of JetStream", drover.CodeUnavailable, data)
 	}
-	return Ack{Stream: a.Stream, Sequence: a.Sequence, Duplicate: a.Duplicate}, nil
+	return a, nil
+}
+
+// parseBatch reads the ack of a batch of so many messages: it is that of the
+// last one, and the others have the sequences before it.
+func parseBatch(m *nats.Msg, messages int) (Ack, error) {
+	if noResponders(m) {
+		return Ack{}, errNoStream
+	}
+	a, err := parseAny(m.Data)
+	if err != nil {
+		return Ack{}, err
+	}
+	if n := uint64(messages); a.Count != n || a.Sequence < n {
+		return Ack{}, fmt.Errorf("%w: the answer %.120q is no ack of a batch of %d messages", drover.CodeUnavailable, m.Data, n)
+	}
+	return Ack{Stream: a.Stream, Sequence: a.Sequence}, nil
 }
 
 // parsePlain reads the one form that nearly all acks have:

@@ -65,41 +65,58 @@ func (p *Publisher) answered(m *nats.Msg) {
 	if !ok {
 		return
 	}
-	if w.raw != nil {
-		if noResponders(m) {
-			w.raw(nil, errNoResponders)
-			return
+	switch {
+	case w.batch != nil:
+		p.batchAnswered(w, m)
+	case w.raw == nil:
+		p.landed(w.lane)
+		ack, err := parse(m, p.stream)
+		if err == nil {
+			p.stream = ack.Stream
 		}
+		w.done(ack, err)
+	case noResponders(m):
+		w.raw(nil, errNoResponders)
+	default:
 		w.raw(m, nil)
-		return
 	}
-	ack, err := parse(m, p.stream)
-	if err == nil {
-		p.stream = ack.Stream
-	}
-	w.done(ack, err)
 }
 
 // fail calls back for the messages that were not sent.
 func (p *Publisher) fail() {
 	p.mu.Lock()
-	refused := p.refused
-	p.refused = nil
-	p.makeRoom(len(refused))
+	refused := p.takeRefused()
 	p.mu.Unlock()
 	for _, f := range refused {
+		p.landed(f.lane)
 		f.fail(f.err)
 	}
 }
 
-// failAll gives up on all that is in flight.
+// takeRefused is called with the lock held.
+func (p *Publisher) takeRefused() []failure {
+	refused := p.refused
+	p.refused = nil
+	for _, f := range refused {
+		p.makeRoom(f.messages())
+	}
+	return refused
+}
+
+// failAll gives up on all that is in flight, or waits to be sent.
 func (p *Publisher) failAll(err error) {
 	p.mu.Lock()
-	given := p.waiting
-	p.waiting = make(map[uint64]waiter)
+	given, refused := p.emptyLanes(), p.takeRefused()
 	p.makeRoom(len(given))
+	for _, w := range p.waiting {
+		given = append(given, w)
+		p.makeRoom(w.messages())
+	}
+	p.waiting = make(map[uint64]waiter)
 	p.mu.Unlock()
-	p.fail()
+	for _, f := range refused {
+		f.fail(f.err)
+	}
 	for _, w := range given {
 		w.fail(err)
 	}
@@ -108,26 +125,35 @@ func (p *Publisher) failAll(err error) {
 // expire gives up on what is overdue, and sets the timer for the rest.
 func (p *Publisher) expire() {
 	now := time.Now()
-	var late []waiter
 	p.mu.Lock()
-	next := p.opts.Timeout
+	late, next := p.overdue(now, now.Add(p.opts.Timeout))
+	p.makeRoom(len(late))
 	for id, w := range p.waiting {
-		if left := w.due.Sub(now); left > 0 {
-			next = min(next, left)
+		if w.due.After(now) {
+			next = earlier(next, w.due)
 			continue
 		}
 		late = append(late, w)
 		delete(p.waiting, id)
+		p.makeRoom(w.messages())
 	}
-	p.makeRoom(len(late))
+	// What waits in a lane does so for something that is in flight.
 	p.armed = len(p.waiting) > 0
 	if p.armed {
-		p.timer.Reset(max(next, p.opts.Timeout/8))
+		p.timer.Reset(max(next.Sub(now), p.opts.Timeout/8))
 	}
 	p.mu.Unlock()
 	for _, w := range late {
+		p.landed(w.lane)
 		w.fail(errTimeout)
 	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // makeRoom is called with the lock held.

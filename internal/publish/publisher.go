@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strconv"
 	"sync"
@@ -21,17 +22,23 @@ type Ack struct {
 
 // Options of a Publisher. The zero value is good.
 type Options struct {
-	// Timeout is how long an ack may take. It is noticed up to an eighth of it
-	// later. 0: 5 s.
+	// Timeout is how long an ack may take, and how long a message may wait to be
+	// sent where it is grouped. It is noticed up to an eighth of it later. 0: 5 s.
 	Timeout time.Duration
 	// MaxInFlight is how many messages may wait for their acks; Publish blocks
 	// when there are so many. 0: 16384.
 	MaxInFlight int
+	// Group names the stream of a subject. While messages to a stream are in
+	// flight, others to it wait, and go together as an atomic batch, which is
+	// faster where the server syncs every write to its disk. "" has a message
+	// sent at once. nil: all are.
+	Group func(subject string) (stream string)
 }
 
 func (o Options) withDefaults() (Options, error) {
 	if o.Timeout < 0 || o.MaxInFlight < 0 {
-		return o, fmt.Errorf("%w: publish options %+v must not be negative", drover.CodeInvalidRequest, o)
+		return o, fmt.Errorf("%w: the timeout %v and the limit of %d messages of a publisher must not be negative",
+			drover.CodeInvalidRequest, o.Timeout, o.MaxInFlight)
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 5 * time.Second
@@ -47,6 +54,7 @@ type Publisher struct {
 	nc      *nats.Conn
 	opts    Options
 	inbox   string // ends with a dot
+	batches string // begins the id of every batch
 	sub     *nats.Subscription
 	acks    chan *nats.Msg
 	status  chan nats.Status
@@ -64,22 +72,34 @@ type Publisher struct {
 	last     uint64
 	waiting  map[uint64]waiter
 	refused  []failure
+	lanes    map[string]*lane // by stream
 }
 
-// waiter is who waits for an answer: done for an ack, or raw for the message.
+// waiter is who waits for an answer: done for an ack, raw for the message, or
+// all of a batch.
 type waiter struct {
-	done func(Ack, error)
-	raw  func(*nats.Msg, error)
-	due  time.Time
+	done  func(Ack, error)
+	raw   func(*nats.Msg, error)
+	batch []held
+	lane  *lane // nil: not grouped
+	due   time.Time
 }
 
 func (w waiter) fail(err error) {
-	if w.raw != nil {
+	switch {
+	case w.batch != nil:
+		for _, h := range w.batch {
+			h.done(Ack{}, err)
+		}
+	case w.raw != nil:
 		w.raw(nil, err)
-		return
+	default:
+		w.done(Ack{}, err)
 	}
-	w.done(Ack{}, err)
 }
+
+// messages is how many wait.
+func (w waiter) messages() int { return max(len(w.batch), 1) }
 
 // failure is a message that the connection did not take.
 type failure struct {
@@ -105,7 +125,9 @@ func New(nc *nats.Conn, opts Options) (*Publisher, error) {
 		ended:   make(chan struct{}),
 		timer:   time.NewTimer(opts.Timeout),
 		waiting: make(map[uint64]waiter),
+		lanes:   make(map[string]*lane),
 	}
+	p.batches = rand.Text() + "-"
 	p.room = sync.NewCond(&p.mu)
 	p.timer.Stop()
 	if p.sub, err = nc.ChanSubscribe(p.inbox+"*", p.acks); err != nil {
@@ -118,7 +140,8 @@ func New(nc *nats.Conn, opts Options) (*Publisher, error) {
 
 // Publish sends a message and returns; done is called when it was acknowledged,
 // or failed. It waits while MaxInFlight messages are under way. It sets
-// msg.Reply; the message is the caller's again when Publish returns.
+// msg.Reply; the message is the caller's again when Publish returns, or where
+// messages are grouped, when done is called.
 //
 // The error is ErrConflict or ErrBusy where the server refused a revision, is
 // drover.CodeUnavailable where nobody knows what became of the message, and is
@@ -185,19 +208,28 @@ func (p *Publisher) Close() {
 }
 
 func (p *Publisher) send(msg *nats.Msg, w waiter, wait bool) {
-	id, ok := p.enter(w, wait)
-	if !ok {
+	switch id, ok := p.enter(msg, w, wait); {
+	case !ok:
 		w.fail(errClosed)
-		return
+	case id != 0:
+		p.transmit(id, msg)
 	}
-	msg.Reply = p.inbox + strconv.FormatUint(id, 36)
+}
+
+// reply is where the ack of a number goes.
+func (p *Publisher) reply(id uint64) string { return p.inbox + strconv.FormatUint(id, 36) }
+
+// transmit hands a message to the connection.
+func (p *Publisher) transmit(id uint64, msg *nats.Msg) {
+	msg.Reply = p.reply(id)
 	if err := p.nc.PublishMsg(msg); err != nil {
 		p.refuse(id, sendError(msg.Subject, err))
 	}
 }
 
-// enter gives a message its number, unless the publisher is closed.
-func (p *Publisher) enter(w waiter, wait bool) (uint64, bool) {
+// enter gives a message its number, or 0 where it waits in its lane, unless the
+// publisher is closed.
+func (p *Publisher) enter(msg *nats.Msg, w waiter, wait bool) (uint64, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for wait && p.inFlight >= p.opts.MaxInFlight && !p.closed {
@@ -206,32 +238,50 @@ func (p *Publisher) enter(w waiter, wait bool) (uint64, bool) {
 	if p.closed {
 		return 0, false
 	}
-	p.last++
 	p.inFlight++
+	if w.lane = p.lane(msg, w); w.lane == nil {
+		return p.register(w), true
+	}
+	l := w.lane
+	if l.flying > 0 && (!l.single || len(l.queue) > 0) {
+		l.queue = append(l.queue, held{msg: msg, done: w.done, due: time.Now().Add(p.opts.Timeout)})
+		return 0, true
+	}
+	l.flying++
+	return p.register(w), true
+}
+
+// register gives the number of what is sent next. It is called with the lock
+// held.
+func (p *Publisher) register(w waiter) uint64 {
+	p.last++
 	w.due = time.Now().Add(p.opts.Timeout)
 	p.waiting[p.last] = w
 	if !p.armed {
 		p.armed = true
 		p.timer.Reset(p.opts.Timeout)
 	}
-	return p.last, true
+	return p.last
 }
 
-// leave takes a message out, and makes room for another.
+// leave takes a message or a batch out, and makes room for others where it was
+// a message: those of a batch may go out again.
 func (p *Publisher) leave(id uint64) (waiter, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w, ok := p.waiting[id]
 	if ok {
 		delete(p.waiting, id)
-		p.inFlight--
-		p.room.Signal()
+		if w.batch == nil {
+			p.inFlight--
+			p.room.Signal()
+		}
 	}
 	return w, ok
 }
 
-// refuse hands a message that was not sent to the loop, unless the loop has
-// given it up already.
+// refuse hands what was not sent to the loop, unless the loop has given it up
+// already.
 func (p *Publisher) refuse(id uint64, err error) {
 	p.mu.Lock()
 	w, ok := p.waiting[id]

@@ -82,6 +82,7 @@ func calls(n subjects.Names, s Settings) jetstream.StreamConfig {
 	c.Subjects = []string{n.CallAll()}
 	c.Retention = jetstream.WorkQueuePolicy
 	c.MaxMsgSize = maxMessage
+	c.AllowAtomicPublish = true
 	return c
 }
 
@@ -89,6 +90,7 @@ func outcomes(n subjects.Names, s Settings) jetstream.StreamConfig {
 	c := base(n.Outcomes(), "outcomes of runs", s)
 	c.Subjects = []string{n.DoneAll()}
 	c.AllowDirect = true
+	c.AllowAtomicPublish = true
 	return c
 }
 
