@@ -54,9 +54,7 @@ func (p *Partition) fold(r *run) {
 			break
 		}
 		p.pop(r)
-		if !p.take(r, &b, it, step) {
-			continue
-		}
+		p.take(r, &b, it, step)
 	}
 	if len(b.items) == 0 {
 		r.busy = false
@@ -103,20 +101,19 @@ func (p *Partition) apply(r *run, it *item) (machine.Step, error) {
 	return machine.Apply(plan, r.state, it.cmd, r.value)
 }
 
-// take makes what a command did part of the batch. It is false where the
-// command is finished.
-func (p *Partition) take(r *run, b *batch, it *item, step machine.Step) bool {
+// take makes what a command did part of the batch, or finishes the command.
+func (p *Partition) take(r *run, b *batch, it *item, step machine.Step) {
 	answer := Op{Kind: OpAnswer, Reply: it.msg.Reply, Answer: step.Answer}
 	switch {
 	case step.Refused != nil:
 		p.bury(r, it, step.Refused, step.Effects)
-		return false
+		return
 	case !step.Changed && len(b.items) == 0:
 		it.finish()
 		if step.Answer != nil && answer.Reply != "" {
 			p.do(&answer, nil)
 		}
-		return false
+		return
 	}
 	if step.Changed {
 		r.state, r.known = step.State, true
@@ -134,7 +131,6 @@ func (p *Partition) take(r *run, b *batch, it *item, step machine.Step) bool {
 		b.size += len(put.JSON)
 		r.keep(put.Key, put.JSON)
 	}
-	return true
 }
 
 func (p *Partition) pop(r *run) {
@@ -206,17 +202,27 @@ func (p *Partition) commit(r *run, b *batch, owed []machine.Owed, data []byte) {
 			p.again(r, OpCommit, res.Err, func(r *run) { p.commit(r, b, owed, data) })
 		case errors.Is(res.Err, ErrImpossible):
 			p.impossible(r, b, res.Err)
-		case errors.Is(res.Err, ErrConflict):
-			p.forget(r)
-			p.requeue(r, b.items)
-			r.busy = false
-			p.step(r)
-		default: // it may have been written
-			p.forget(r)
-			p.requeue(r, b.items)
-			p.again(r, OpCommit, res.Err, p.load)
+		default: // another wrote, or it may have been written
+			p.lost(r, b, res.Err)
 		}
 	})
+}
+
+// lost reads the record again after a commit that did not succeed, or may have.
+// The first conflict is an ordinary thing. What goes on failing is tried after
+// pauses that grow, although reading works: each try costs a write.
+func (p *Partition) lost(r *run, b *batch, err error) {
+	p.forget(r)
+	p.requeue(r, b.items)
+	if errors.Is(err, ErrConflict) && r.losses == 0 {
+		r.losses++
+		r.busy = false
+		p.step(r)
+		return
+	}
+	p.opts.Report(r.id, OpCommit, err)
+	p.alarms.add(p.now.Add(pause(r.losses)), func() { p.load(r) })
+	r.losses++
 }
 
 // requeue puts commands back in front of the queue.
@@ -227,7 +233,7 @@ func (p *Partition) requeue(r *run, items []*item) {
 
 // committed performs what a commit decided, and goes on.
 func (p *Partition) committed(r *run, b *batch, owed []machine.Owed, data []byte, rev uint64) {
-	r.busy, r.single, r.sure, r.failures = false, false, true, 0
+	r.busy, r.single, r.sure, r.failures, r.losses = false, false, true, 0, 0
 	if r.early = 0; r.tickAfter.After(p.now.Add(firstPause)) {
 		r.tickAfter = p.now.Add(firstPause)
 	}

@@ -147,10 +147,6 @@ func (p *Partition) Cursor() uint64 {
 	return p.last + 1
 }
 
-// Pass moves a partition with nothing to do past sequences of the stream that
-// hold nothing for it.
-func (p *Partition) Pass(seq uint64) { p.last = max(p.last, seq) }
-
 // Queued is how many commands are read but not folded, and how many bytes their
 // payloads have. A driver stops to read where they grow.
 func (p *Partition) Queued() (commands, bytes int) { return p.queued, p.bytes }

@@ -34,6 +34,7 @@ type run struct {
 	burying  int     // dead letters under way
 	held     func()  // a commit that waits for them
 	failures int     // of the operation under way, in a row
+	losses   int     // commits that were not known to succeed, in a row
 	single   bool    // fold one command at a time: a commit was impossible
 
 	timer     machine.Millis // the latest wake-up that was made durable; 0: none
@@ -114,8 +115,7 @@ func (p *Partition) again(r *run, kind OpKind, err error, try func(*run)) {
 func (p *Partition) decode(r *run, res Result) {
 	state, err := machine.Decode(res.Data)
 	if err != nil {
-		// A record that this binary cannot read is not this binary's to change.
-		p.again(r, OpLoad, err, p.load)
+		p.unreadable(r, OpLoad, err)
 		return
 	}
 	if plan := p.opts.Plan(nil, state.Hash); plan != nil {
@@ -124,13 +124,37 @@ func (p *Partition) decode(r *run, res Result) {
 		return
 	}
 	p.do(&Op{Kind: OpResolve, Run: r.id, Hash: state.Hash}, func(got Result) {
-		if got.Err != nil {
+		switch {
+		case errors.Is(got.Err, drover.CodeNotFound) || errors.Is(got.Err, drover.CodeInvalidDefinition):
+			p.unreadable(r, OpResolve, got.Err)
+			return
+		case got.Err != nil:
 			p.again(r, OpResolve, got.Err, p.load)
 			return
 		}
 		r.plan = got.Plan
 		p.owe(r, state, res)
 	})
+}
+
+// hopeless is how often a record is read before it is given up: some ten
+// minutes. Another version of this binary may be able to read it, and take over
+// its partition meanwhile.
+const hopeless = 120
+
+// unreadable deals with a record that this binary cannot go on with, and so may
+// not change. In the end the commands that wait for it become dead letters, so
+// that it does not hold the cursor for ever.
+func (p *Partition) unreadable(r *run, kind OpKind, err error) {
+	if r.failures < hopeless {
+		p.again(r, kind, err, p.load)
+		return
+	}
+	p.opts.Report(r.id, kind, err)
+	for _, it := range r.queue {
+		it.bad = drover.Errorf(drover.CodeInternal, "the record of run %s cannot be used: %v; mend it, then requeue this command", r.id, err)
+	}
+	p.ready(r, nil, nil, 0) // no record, as far as this owner goes: a start that comes will find the conflict
 }
 
 // owe performs what a record that was read still owes, and makes it known. What

@@ -164,7 +164,9 @@ func (p *Partition) tick(r *run) {
 	r.ticking, r.tickSent = true, p.now
 	p.do(&Op{Kind: OpTick, Run: r.id}, func(res Result) {
 		if res.Err != nil {
-			r.ticking, r.tickAfter = false, p.now.Add(time.Second)
+			p.opts.Report(r.id, OpTick, res.Err)
+			r.ticking, r.tickAfter = false, p.now.Add(pause(r.early))
+			r.early++
 			p.settle(r)
 		}
 	})
