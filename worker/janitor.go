@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -17,25 +19,31 @@ import (
 const (
 	purgeEvery = 15 * time.Second // commands that are done
 	cleanEvery = time.Minute      // runs whose retention is over
+	maxRemoved = 10_000           // runs that are found by one scan
 )
 
-// janitor removes what nobody needs any more, until ctx ends.
+// janitor removes what nobody needs any more, until ctx ends. Commands do not
+// wait for runs: there may be many.
 func (w *Worker) janitor(ctx context.Context) error {
-	purge, clean := time.NewTicker(purgeEvery), time.NewTicker(cleanEvery)
-	defer purge.Stop()
-	defer clean.Stop()
+	var chores sync.WaitGroup
 	purged := map[int]uint64{}
+	chores.Go(func() { w.chore(ctx, purgeEvery, func() error { return w.purgeCommands(ctx, purged) }) })
+	chores.Go(func() { w.chore(ctx, cleanEvery, func() error { return w.cleanRuns(ctx, time.Now()) }) })
+	chores.Wait()
+	return nil
+}
+
+// chore does something again and again.
+func (w *Worker) chore(ctx context.Context, every time.Duration, do func() error) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
 	for {
-		var err error
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-purge.C:
-			err = w.purgeCommands(ctx, purged)
-		case <-clean.C:
-			err = w.cleanRuns(ctx, time.Now())
+			return
+		case <-ticker.C:
 		}
-		if err != nil && ctx.Err() == nil {
+		if err := do(); err != nil && ctx.Err() == nil {
 			w.log.Warn().Err(err).Msg("the clean-up failed, it is tried again")
 		}
 	}
@@ -71,19 +79,43 @@ func (w *Worker) purgeCommands(ctx context.Context, purged map[int]uint64) error
 }
 
 // cleanRuns removes runs that ended longer ago than the retention, values
-// first. Records come in the order of their last writes, so it stops at the
-// first one that was written later. One worker of the fleet does it, the owner
-// of partition 0; another that does it at the same time does no harm.
+// first. Records come in the order of their last writes, so a scan stops at the
+// first one that was written later; what it passes over are runs that wait for
+// long. One worker of the fleet does it, the owner of partition 0.
 func (w *Worker) cleanRuns(ctx context.Context, now time.Time) error {
-	w.mu.Lock()
-	_, mine := w.cursors[0]
-	w.mu.Unlock()
-	if !mine {
-		return nil
-	}
 	until := machine.Millis(now.Add(-time.Duration(w.settings.Retention)).UnixMilli())
-	var old []kv.Record
-	var keys []string
+	for w.owns(0) {
+		old, err := w.oldRuns(ctx, until)
+		if err != nil {
+			return err
+		}
+		if err := w.removeRuns(ctx, old); err != nil {
+			return err
+		}
+		if len(old) < maxRemoved {
+			return nil
+		}
+	}
+	return nil
+}
+
+// owns reports whether a partition is this worker's, as far as it knows.
+func (w *Worker) owns(partition int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, mine := w.cursors[partition]
+	return mine
+}
+
+// oldRun is a record that is to go, while it has this revision.
+type oldRun struct {
+	key      string
+	revision uint64
+}
+
+// oldRuns finds runs to remove, not more than maxRemoved.
+func (w *Worker) oldRuns(ctx context.Context, until machine.Millis) ([]oldRun, error) {
+	var old []oldRun
 	err := w.runs.Scan(ctx, func(key string, rec kv.Record) bool {
 		s, err := machine.Decode(rec.Data)
 		if err != nil {
@@ -93,17 +125,33 @@ func (w *Worker) cleanRuns(ctx context.Context, now time.Time) error {
 			return false
 		}
 		if s.Terminal() && s.Ended <= until && told(s) {
-			old, keys = append(old, kv.Record{Revision: rec.Revision}), append(keys, key)
+			old = append(old, oldRun{key, rec.Revision})
 		}
-		return len(keys) < 10_000
+		return len(old) < maxRemoved
 	})
-	if err != nil {
-		return err
-	}
-	for i, key := range keys {
-		if err := w.removeRun(ctx, key, old[i].Revision); err != nil {
-			return err
+	return old, err
+}
+
+// removeRuns removes runs, several at the same time.
+func (w *Worker) removeRuns(ctx context.Context, old []oldRun) error {
+	slots := make(chan struct{}, 32)
+	var removing sync.WaitGroup
+	var failed atomic.Pointer[error]
+	for _, run := range old {
+		if failed.Load() != nil || !w.owns(0) {
+			break
 		}
+		slots <- struct{}{}
+		removing.Go(func() {
+			defer func() { <-slots }()
+			if err := w.removeRun(ctx, run); err != nil {
+				failed.Store(&err)
+			}
+		})
+	}
+	removing.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
 	}
 	return nil
 }
@@ -114,15 +162,24 @@ func told(s *machine.State) bool {
 	return !slices.ContainsFunc(s.Notify, func(n machine.Subscriber) bool { return !n.Done })
 }
 
-func (w *Worker) removeRun(ctx context.Context, key string, revision uint64) error {
-	run, ok := subjects.RunOfKey(key)
+// removeRun removes one run, unless its record is another by now: values have no
+// revision, and those of a new run with the same id must stay.
+func (w *Worker) removeRun(ctx context.Context, old oldRun) error {
+	run, ok := subjects.RunOfKey(old.key)
 	if !ok {
 		return nil
+	}
+	rec, err := w.runs.Load(ctx, old.key)
+	if errors.Is(err, drover.CodeNotFound) || err == nil && rec.Revision != old.revision {
+		return nil
+	}
+	if err != nil {
+		return err
 	}
 	if err := w.values.PurgeRun(ctx, run); err != nil {
 		return err
 	}
-	err := w.runs.Purge(ctx, key, revision)
+	err = w.runs.Purge(ctx, old.key, old.revision)
 	if errors.Is(err, kv.ErrConflict) || errors.Is(err, drover.CodeNotFound) {
 		return nil
 	}

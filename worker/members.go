@@ -66,11 +66,15 @@ func (w *Worker) membership(ctx, rest context.Context) error {
 		told:   -1,
 	}
 	if w.opts.Alone {
-		if err := w.evict(rest); err != nil {
+		if err := w.evict(ctx); ctx.Err() != nil {
+			return nil
+		} else if err != nil {
 			return fmt.Errorf("worker %s could not end the leases of those before it: %w", w.id, err)
 		}
 	}
-	if err := m.join(rest); err != nil {
+	if err := m.join(ctx); ctx.Err() != nil && err != nil {
+		return nil // a lease that was written nevertheless runs out
+	} else if err != nil {
 		return fmt.Errorf("worker %s could not join the fleet: %w", w.id, err)
 	}
 	watching, stop := context.WithCancel(rest)

@@ -146,7 +146,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	w.settings = settings
-	if _, err := topology.CheckPayload(w.js.Conn()); err != nil {
+	if limit, err := topology.CheckPayload(w.js.Conn()); limit == 0 {
+		return err
+	} else if err != nil {
 		w.log.Warn().Err(err).Msg("large values will be refused")
 	}
 	publisher, err := publish.New(w.js.Conn(), w.publishing())
@@ -208,10 +210,12 @@ func (w *Worker) serve(ctx context.Context, service *api.Service) error {
 	part("dispatcher", w.dispatcher.Run)
 	part("api", service.Run)
 	part("janitor", w.janitor)
-	select {
-	case <-w.dispatcher.Ready():
-	case <-rest.Done():
-	case <-ctx.Done():
+	for _, ready := range []<-chan struct{}{w.dispatcher.Ready(), service.Ready()} {
+		select {
+		case <-ready:
+		case <-rest.Done():
+		case <-ctx.Done():
+		}
 	}
 	var err error
 	if ctx.Err() == nil {

@@ -77,8 +77,8 @@ func (s Settings) check() error {
 	if s.Storage != "" && s.Storage != StorageFile && s.Storage != StorageMemory {
 		bad = append(bad, fmt.Sprintf("storage is %q, and must be file or memory", s.Storage))
 	}
-	if s.Retention < 0 {
-		bad = append(bad, fmt.Sprintf("retention is %v, and must not be negative", s.Retention))
+	if s.Retention != 0 && time.Duration(s.Retention) < time.Second {
+		bad = append(bad, fmt.Sprintf("retention is %v, and must be at least 1s", s.Retention))
 	}
 	if len(bad) > 0 {
 		return drover.Errorf(drover.CodeInvalidRequest, "the settings of the fleet cannot be used: %s", strings.Join(bad, "; "))

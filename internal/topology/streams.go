@@ -91,6 +91,8 @@ func outcomes(n subjects.Names, s Settings) jetstream.StreamConfig {
 	c.Subjects = []string{n.DoneAll()}
 	c.AllowDirect = true
 	c.AllowAtomicPublish = true
+	c.MaxAge = time.Duration(s.Retention)
+	c.Duplicates = min(c.Duplicates, c.MaxAge) // or the server refuses it
 	return c
 }
 

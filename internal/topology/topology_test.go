@@ -92,8 +92,8 @@ func TestSettingsAreThoseOfTheFleet(t *testing.T) {
 		{Settings{Partitions: 6}, []string{"partitions is 5", "asks for 6"}},
 		{Settings{Replicas: 3}, []string{"replicas is 1", "asks for 3"}},
 		{Settings{Storage: StorageMemory}, []string{"storage is file", "asks for memory"}},
-		{Settings{Retention: 1}, []string{"retention is 1h0m0s", "asks for 1ns"}},
-		{Settings{Partitions: 6, Retention: 1}, []string{"partitions is 5", "retention is 1h0m0s"}},
+		{Settings{Retention: drover.Duration(time.Minute)}, []string{"retention is 1h0m0s", "asks for 1m0s"}},
+		{Settings{Partitions: 6, Retention: drover.Duration(time.Minute)}, []string{"partitions is 5", "retention is 1h0m0s"}},
 	} {
 		_, err := Ensure(t.Context(), js, names, tc.asked)
 		if !errors.Is(err, drover.CodeConflict) {
@@ -104,6 +104,21 @@ func TestSettingsAreThoseOfTheFleet(t *testing.T) {
 			if !strings.Contains(err.Error(), w) {
 				t.Errorf("%+v: error %q does not say %q", tc.asked, err, w)
 			}
+		}
+	}
+}
+
+// TestOutcomesAreKeptAsLongAsTheirRuns: whatever the retention is, also where it
+// is shorter than the server remembers message ids.
+func TestOutcomesAreKeptAsLongAsTheirRuns(t *testing.T) {
+	for _, retention := range []time.Duration{time.Second, 30 * 24 * time.Hour} {
+		js, names := setUp(t, natstest.New(t), Settings{Retention: drover.Duration(retention)})
+		stream, err := js.Stream(t.Context(), names.Outcomes())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := stream.CachedInfo().Config.MaxAge; got != retention {
+			t.Errorf("outcomes are kept for %v, runs for %v", got, retention)
 		}
 	}
 }
@@ -130,7 +145,7 @@ func TestAStreamThatIsSetUpInAnotherWayIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Ensure(t.Context(), js, names, Settings{})
-	if !errors.Is(err, drover.CodeConflict) || !strings.Contains(err.Error(), "age limit is 1h0m0s, and must be 0s") {
+	if !errors.Is(err, drover.CodeConflict) || !strings.Contains(err.Error(), "age limit is 1h0m0s, and must be 168h0m0s") {
 		t.Fatalf("error %v", err)
 	}
 	stream, err := js.Stream(t.Context(), names.Outcomes())
