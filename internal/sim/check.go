@@ -112,13 +112,33 @@ func (w *World) replay() {
 	if len(states) != len(w.records) {
 		w.violated("a plain fold makes %d runs, there are %d records", len(states), len(w.records))
 	}
+	w.compareRefusals(refused)
+}
+
+// compareRefusals holds what was refused against a plain fold: a dead letter, or
+// an answer where the sender wanted one, which may have been lost in a crash.
+func (w *World) compareRefusals(refused map[uint64]*drover.Error) {
+	letters := 0
 	for _, seq := range slices.Sorted(maps.Keys(refused)) {
-		if w.dead[seq] == nil || w.dead[seq].Code != refused[seq].Code {
-			w.violated("command %d should be a dead letter: %v; there is %v", seq, refused[seq], w.dead[seq])
+		code, letter := refused[seq].Code, w.dead[seq]
+		switch {
+		case w.log[seq-1].Reply != "":
+			if told, ok := w.refused[seq]; ok && told != code {
+				w.violated("the sender of command %d was told %s, a plain fold says %s", seq, told, code)
+			}
+		case letter == nil || letter.Code != code:
+			w.violated("command %d should be a dead letter: %v; there is %v", seq, refused[seq], letter)
+		default:
+			letters++
 		}
 	}
-	if len(w.dead) != len(refused) {
-		w.violated("there are %d dead letters, %d commands were refused", len(w.dead), len(refused))
+	if len(w.dead) != letters {
+		w.violated("there are %d dead letters, a plain fold has %d", len(w.dead), letters)
+	}
+	for _, seq := range slices.Sorted(maps.Keys(w.refused)) {
+		if refused[seq] == nil {
+			w.violated("the sender of command %d was told %s, and a plain fold accepts it", seq, w.refused[seq])
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/droverhq/drover"
@@ -187,6 +188,11 @@ func (o *owner) perform(op *partition.Op) {
 		return // it had not left the process
 	}
 	if w.chance(w.faults.Fail) {
+		if op.Kind == partition.OpAct { // some of it may have happened
+			for i := range w.rng.IntN(len(op.Effects) + 1) {
+				w.act(&op.Effects[i])
+			}
+		}
 		o.complete(op, partition.Result{Err: errUnavailable})
 		return
 	}
@@ -235,11 +241,34 @@ func (w *World) happen(op *partition.Op) (res partition.Result) {
 		w.append(op.Run, drover.VerbTick, nil)
 	case partition.OpSchedule:
 		w.at(op.At.Add(w.latency()), func() { w.append(op.Run, drover.VerbTick, nil) })
-	case partition.OpAnswer, partition.OpEvent:
+	case partition.OpAnswer:
+		w.answer(op)
+	case partition.OpEvent:
 	default:
 		res.Err = errors.New("unknown operation")
 	}
 	return res
+}
+
+// answer hears what a sender is told. What is accepted must be in a record, and
+// what is refused must be refused for one reason.
+func (w *World) answer(op *partition.Op) {
+	seq, err := strconv.ParseUint(op.Reply, 10, 64)
+	if err != nil || seq == 0 || seq > uint64(len(w.log)) {
+		w.violated("an answer goes to %q", op.Reply)
+		return
+	}
+	if op.Err != nil {
+		if was := w.refused[seq]; was != "" && was != op.Err.Code {
+			w.violated("command %d was refused with %s, and now with %s", seq, was, op.Err.Code)
+		}
+		w.refused[seq] = op.Err.Code
+		return
+	}
+	w.accepted++
+	if _, ok := w.records[drover.RunID(w.log[seq-1].Run)]; !ok {
+		w.violated("command %d was accepted, and run %s has no record", seq, w.log[seq-1].Run)
+	}
 }
 
 // bury keeps a dead letter, which must say the same each time.

@@ -20,6 +20,7 @@ type Report struct {
 	Handovers int
 	Repeats   int // calls that were queued more than once
 	Dead      int
+	Answers   int           // yes and no
 	Length    time.Duration // in the time of the world
 }
 
@@ -74,7 +75,7 @@ func Run(seed uint64, faults Faults) (Report, error) {
 	}
 	report := Report{
 		Seed: seed, Runs: len(w.records), Ended: map[drover.Status]int{}, Steps: w.steps,
-		Commits: w.commits, Crashes: w.crashes, Handovers: w.handovers, Repeats: w.repeats, Dead: len(w.dead), Length: w.now.Sub(begin),
+		Commits: w.commits, Crashes: w.crashes, Handovers: w.handovers, Repeats: w.repeats, Dead: len(w.dead), Answers: w.accepted + len(w.refused), Length: w.now.Sub(begin),
 	}
 	for _, f := range w.finals {
 		report.Ended[f.status]++

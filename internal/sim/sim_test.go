@@ -45,6 +45,7 @@ func TestSeeds(t *testing.T) {
 		sum.Commits += report.Commits
 		sum.Crashes += report.Crashes
 		sum.Handovers += report.Handovers
+		sum.Answers += report.Answers
 		sum.Dead += report.Dead
 		for status, n := range report.Ended {
 			ended[string(status)] += n
@@ -57,8 +58,8 @@ func TestSeeds(t *testing.T) {
 			t.Errorf("no run ended %s: the worlds have become too tame", status)
 		}
 	}
-	if sum.Crashes == 0 || sum.Dead == 0 || sum.Handovers == 0 {
-		t.Error("nothing crashed, was handed over, or was refused: the worlds have become too tame")
+	if sum.Crashes == 0 || sum.Dead == 0 || sum.Handovers == 0 || sum.Answers == 0 {
+		t.Error("nothing crashed, was handed over, refused or answered: the worlds have become too tame")
 	}
 }
 

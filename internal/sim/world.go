@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/droverhq/drover"
@@ -42,6 +43,8 @@ type World struct {
 	lease    lease
 	owners   []*owner
 	queue    map[string]*queued
+	refused  map[uint64]drover.Code // commands whose senders were told so
+	accepted int                    // answers that said yes
 	dead     map[uint64]*drover.Error
 	outcomes map[drover.RunID][]byte
 	heard    map[drover.DeliveryID][]byte // what a subscriber got, by delivery
@@ -87,6 +90,7 @@ func newWorld(seed uint64, faults Faults) *World {
 		plans:      map[drover.Hash]*machine.Plan{},
 		lease:      lease{cursor: 1},
 		queue:      map[string]*queued{},
+		refused:    map[uint64]drover.Code{},
 		dead:       map[uint64]*drover.Error{},
 		outcomes:   map[drover.RunID][]byte{},
 		heard:      map[drover.DeliveryID][]byte{},
@@ -171,6 +175,10 @@ func (w *World) append(run drover.RunID, verb drover.Verb, payload any) uint64 {
 		}
 	}
 	m := partition.Message{Seq: uint64(len(w.log)) + 1, At: w.now, Run: string(run), Verb: string(verb), Data: data}
+	asks := verb == drover.VerbStart || verb == drover.VerbStop || verb == drover.VerbDeliver
+	if asks && w.chance(0.3) {
+		m.Reply = strconv.FormatUint(m.Seq, 10)
+	}
 	w.log = append(w.log, m)
 	for _, o := range w.owners {
 		w.soon(o.read)
