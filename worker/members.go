@@ -32,7 +32,6 @@ type member struct {
 	seen   int // of the two watches, how many have told all that there was: bits
 	owners map[int]*tenure
 	taking map[int]bool
-	since  time.Time // of the last renewal that succeeded
 	joins  int
 	told   int // partitions that it was said to own; -1: nothing was said yet
 }
@@ -141,6 +140,7 @@ func (m *member) loop(ctx context.Context) error {
 			return nil
 		case <-renew.C:
 			m.renew()
+			m.blind()
 		case <-m.inbox.signal:
 			todo = m.inbox.take(todo)
 			for _, do := range todo {
@@ -154,6 +154,13 @@ func (m *member) loop(ctx context.Context) error {
 	}
 }
 
+// blind says that the fleet cannot be seen, without which nothing is owned.
+func (m *member) blind() {
+	if m.seen != sawAll && m.held && !m.self.Leaving && time.Since(m.self.Since) > m.opts.Lease {
+		m.log.Warn().Msg("the fleet cannot be watched, so no partition is taken: the server is slow, or this worker may not read the bucket of the fleet")
+	}
+}
+
 func (m *member) join(ctx context.Context) error {
 	data, err := json.Marshal(m.self)
 	if err != nil {
@@ -162,7 +169,7 @@ func (m *member) join(ctx context.Context) error {
 	if m.lease, err = m.fleet.Join(ctx, m.id, data, m.opts.Lease); err != nil {
 		return err
 	}
-	m.held, m.since = true, time.Now()
+	m.held = true
 	if m.joins++; m.joins == 1 {
 		m.log.Info().Msg("joined the fleet")
 	} else {
@@ -192,7 +199,6 @@ func (m *member) renew() {
 	}
 	switch {
 	case err == nil:
-		m.since = time.Now()
 	case errors.Is(err, kv.ErrConflict):
 		m.log.Error().Err(err).Msg("the lease ran out, all partitions are dropped")
 		m.held, m.told = false, -1
