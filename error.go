@@ -1,8 +1,10 @@
 package drover
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Code says what kind of error it is. Codes are part of the protocol: they
@@ -114,6 +116,25 @@ func AsError(err error, other Code) *Error {
 		return e
 	}
 	return &Error{Code: other, Message: err.Error()}
+}
+
+// maxOddError is how much of a body that is no Error is shown, in bytes.
+const maxOddError = 1 << 10
+
+// ErrorOf reads the error of an answer. code is its header Drover-Error, which
+// alone decides: without one the answer is no error, and ErrorOf gives nil; with
+// one it is an error of that code, whatever its body says. A body that is no JSON
+// of an Error becomes the message, of which 1 KiB is kept.
+func ErrorOf(code string, body []byte) *Error {
+	if code == "" {
+		return nil
+	}
+	e := &Error{}
+	if err := json.Unmarshal(body, e); err != nil || e.Code == "" && e.Message == "" {
+		e = &Error{Message: strings.ToValidUTF8(string(body[:min(len(body), maxOddError)]), "")}
+	}
+	e.Code = Code(code)
+	return e
 }
 
 // Problem is one thing that is wrong with a definition or a request.

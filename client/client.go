@@ -232,15 +232,10 @@ func (c *Client) try(ctx context.Context, limit time.Duration, verb string, data
 
 // answered gives the error of an answer that is one.
 func answered(m *nats.Msg) error {
-	code := m.Header.Get(subjects.HeaderCode)
-	if code == "" {
-		return nil
+	if e := drover.ErrorOf(m.Header.Get(subjects.HeaderCode), m.Data); e != nil {
+		return e
 	}
-	e := &drover.Error{}
-	if err := json.Unmarshal(m.Data, e); err != nil || e.Code == "" {
-		e = drover.Errorf(drover.Code(code), "%s", m.Data)
-	}
-	return e
+	return nil
 }
 
 func read(verb string, m *nats.Msg, reply any) error {

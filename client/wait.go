@@ -25,11 +25,15 @@ const (
 // Run starts a run and waits for its outcome. A run that fails is no error:
 // the outcome says so.
 func (c *Client) Run(ctx context.Context, req drover.StartRequest) (drover.Outcome, error) {
-	switch {
-	case req.RunID != "":
-	case req.IdempotencyKey != "":
-		req.RunID = drover.KeyRunID("", req.IdempotencyKey)
-	default:
+	if req.RunID == "" && req.IdempotencyKey != "" {
+		// The id depends on the account that asks, which only the fleet sees.
+		reply, err := c.Start(ctx, req)
+		if err != nil {
+			return drover.Outcome{}, err
+		}
+		return c.Wait(ctx, reply.RunID)
+	}
+	if req.RunID == "" {
 		req.RunID = drover.RunID(chance("r_"))
 	}
 	e, err := c.listen(req.RunID, false)

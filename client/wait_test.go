@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/droverhq/drover"
@@ -110,12 +111,11 @@ func TestWaitEnds(t *testing.T) {
 func TestRun(t *testing.T) {
 	f := newFleet(t).work()
 	c := f.client(client.Options{})
-	id := drover.KeyRunID("", "k")
-	req := drover.StartRequest{Workflow: "w", IdempotencyKey: "k"}
-	f.answer("start", drover.StartReply{RunID: id, Created: true})
+	req := drover.StartRequest{Workflow: "w", RunID: "run1"}
+	f.answer("start", drover.StartReply{RunID: "run1", Created: true})
 	ch := waitFor(func() (drover.Outcome, error) { return c.Run(context.Background(), req) })
 	f.awaitHeard("start")
-	f.publish(f.names.Done("w", id), drover.Outcome{RunID: id, Status: drover.StatusCompleted})
+	f.publish(f.names.Done("w", "run1"), drover.Outcome{RunID: "run1", Status: drover.StatusCompleted})
 	if got := await(t, ch, "the outcome"); got.err != nil || got.o.Status != drover.StatusCompleted {
 		t.Errorf("outcome %+v", got)
 	}
@@ -123,14 +123,36 @@ func TestRun(t *testing.T) {
 		t.Errorf("asked %q, a start is enough", f.requests())
 	}
 	// The same again: the run is over, and nobody will tell.
-	f.answer("start", drover.StartReply{RunID: id})
+	f.answer("start", drover.StartReply{RunID: "run1"})
 	f.answer("status", run(drover.StatusFailed, 3))
 	if o, err := c.Run(t.Context(), req); err != nil || o.Status != drover.StatusFailed {
 		t.Errorf("outcome %+v, error %v", o, err)
 	}
 	f.answer("start", drover.Errorf(drover.CodeInvalidDefinition, "no"))
-	if _, err := c.Run(t.Context(), drover.StartRequest{}); !errors.Is(err, drover.CodeInvalidDefinition) {
-		t.Errorf("error %v", err)
+	for _, key := range []string{"", "k"} {
+		if _, err := c.Run(t.Context(), drover.StartRequest{IdempotencyKey: key}); !errors.Is(err, drover.CodeInvalidDefinition) {
+			t.Errorf("error %v", err)
+		}
+	}
+}
+
+// The id that a key makes depends on who asks, and only the fleet knows that.
+func TestDefinitions14RunWithAKeyTakesTheIDOfTheFleet(t *testing.T) {
+	f := newFleet(t).work()
+	c := f.client(client.Options{})
+	id := drover.KeyRunID("another account", "k")
+	f.answer("start", drover.StartReply{RunID: id, Created: true})
+	f.answer("status", run(drover.StatusRunning, 1))
+	ch := waitFor(func() (drover.Outcome, error) {
+		return c.Run(context.Background(), drover.StartRequest{Workflow: "w", IdempotencyKey: "k"})
+	})
+	f.awaitHeard("status")
+	f.publish(f.names.Done("w", id), drover.Outcome{RunID: id, Status: drover.StatusCompleted})
+	if got := await(t, ch, "the outcome"); got.err != nil || got.o.RunID != id {
+		t.Errorf("outcome %+v", got)
+	}
+	if start := f.requests()[0]; strings.Contains(start, "run_id") {
+		t.Errorf("asked %s", start)
 	}
 }
 

@@ -81,11 +81,8 @@ func (d *Dispatcher) requestError(subject string, size int, err error) error {
 // replyError is the error that a reply says it is: one of Drover, with its
 // code, or one of a NATS service.
 func replyError(subject string, reply *nats.Msg) error {
-	if code := reply.Header.Get(subjects.HeaderCode); code != "" {
-		var e drover.Error
-		if json.Unmarshal(reply.Data, &e) == nil && e.Code != "" {
-			return &e
-		}
+	if e := drover.ErrorOf(reply.Header.Get(subjects.HeaderCode), reply.Data); e != nil {
+		return e
 	}
 	text, code := reply.Header.Get(micro.ErrorHeader), reply.Header.Get(micro.ErrorCodeHeader)
 	if text == "" && code == "" {

@@ -70,6 +70,9 @@ func TestRequest(t *testing.T) {
 	serve("drover.api.status", func(*nats.Msg) *nats.Msg {
 		return &nats.Msg{Header: nats.Header{"Drover-Error": {"not_found"}}, Data: []byte(`{"code":"not_found","message":"no run x","permanent":true}`)}
 	})
+	serve("svc.odd", func(*nats.Msg) *nats.Msg {
+		return &nats.Msg{Header: nats.Header{"Drover-Error": {"full"}}, Data: []byte(`no room`)}
+	})
 	serve("drover.api.list", data(`{"runs":[]}`))
 	if _, err := f.nc.Subscribe("svc.silent", func(*nats.Msg) {}); err != nil {
 		t.Fatal(err)
@@ -83,6 +86,7 @@ func TestRequest(t *testing.T) {
 		{`{"subject":"svc.text"}`, `"plain <text>"`},
 		{`{"subject":"svc.nothing","payload":null}`, `null`},
 		{`{"subject":"svc.micro"}`, `failed again: subject "svc.micro" answered with error 404: no such thing`},
+		{`{"subject":"svc.odd"}`, `full again: no room`},
 		{`{"subject":"svc.absent"}`, `unavailable again: nobody serves subject "svc.absent": start its service, or correct the subject`},
 		{`{"subject":"svc.silent","timeout":"10ms"}`, `timeout again: subject "svc.silent" did not reply in time`},
 		{`{"subject":"drover.api.status"}`, `not_found final: no run x`},

@@ -246,9 +246,12 @@ func (b *bucket) scan(ctx context.Context, keys string, visit func(key string, r
 	}
 	defer it.Stop()
 	for ; left > 0; left-- {
-		msg, err := it.Next(jetstream.NextContext(ctx))
+		msg, err := next(ctx, c, it)
 		if err != nil {
 			return fmt.Errorf("%w: the bucket cannot be read on: %w", drover.CodeUnavailable, err)
+		}
+		if msg == nil {
+			return nil // what was counted has been deleted meanwhile
 		}
 		meta, err := msg.Metadata()
 		if err != nil {
@@ -263,4 +266,30 @@ func (b *bucket) scan(ctx context.Context, keys string, visit func(key string, r
 		}
 	}
 	return nil
+}
+
+// quietTime is how long a scan waits for a message before it asks whether there
+// is one.
+const quietTime = time.Second
+
+// next gives the next message of a scan, or none where none is left. That the
+// server says so counts only when nothing comes afterwards: what it sent before
+// may still be on its way. A server that does not answer is waited for.
+func next(ctx context.Context, c jetstream.Consumer, it jetstream.MessagesContext) (jetstream.Msg, error) {
+	for over := false; ; {
+		waiting, cancel := context.WithTimeout(ctx, quietTime)
+		msg, err := it.Next(jetstream.NextContext(waiting))
+		quiet := err != nil && waiting.Err() != nil && ctx.Err() == nil
+		cancel()
+		if !quiet {
+			return msg, err
+		}
+		if over {
+			return nil, nil
+		}
+		asking, cancel := context.WithTimeout(ctx, quietTime)
+		info, err := c.Info(asking)
+		cancel()
+		over = err == nil && info.NumPending == 0
+	}
 }

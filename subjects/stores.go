@@ -183,9 +183,6 @@ func PartitionOfKey(key string) (int, bool) {
 // PartitionKeys matches every PartitionKey.
 func PartitionKeys() string { return "partition.*" }
 
-// JanitorKey is the key of how far the clean-up of old runs has come.
-func JanitorKey() string { return "janitor" }
-
 // Encode makes any text a token of a key or a subject: text of letters,
 // digits, "-" and "_" that does not begin with "_" stays as it is, all else
 // becomes "_" and URL base64 without padding. Decode reads it back.

@@ -112,9 +112,6 @@ func (n Names) CallsTo(function drover.FunctionName) string {
 	return n.prefix + ".call.*." + string(function)
 }
 
-// CallsOf matches every Call of one run.
-func (n Names) CallsOf(run drover.RunID) string { return n.prefix + ".call." + string(run) + ".>" }
-
 // Cancel is where the instances of a function are told that a call is not
 // wanted any more.
 func (n Names) Cancel(run drover.RunID, function drover.FunctionName) string {

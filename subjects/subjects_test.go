@@ -40,7 +40,6 @@ func TestSpelling(t *testing.T) {
 		{n.Timer("r1", 42), "drover.timer.r1.42"},
 		{n.Call("r1", "llm.plan"), "drover.call.r1.llm.plan"},
 		{n.CallsTo("llm.plan"), "drover.call.*.llm.plan"},
-		{n.CallsOf("r1"), "drover.call.r1.>"},
 		{n.Consumer("llm.plan"), "fn_llm=plan"},
 		{n.Cancel("r1", "llm.plan"), "drover.cancel.r1.llm.plan"},
 		{n.CancelsTo("llm.plan"), "drover.cancel.*.llm.plan"},
@@ -61,6 +60,30 @@ func TestSpelling(t *testing.T) {
 	} {
 		if tc.got != tc.want {
 			t.Errorf("%q, want %q", tc.got, tc.want)
+		}
+	}
+}
+
+func TestStreamOf(t *testing.T) {
+	n, _ := New("a")
+	for subject, want := range map[string]string{
+		n.In("r", drover.VerbStart): n.Commands(),
+		n.Call("r", "f"):            n.Calls(),
+		n.Done("", "r"):             n.Outcomes(),
+		BucketKey(n.Runs(), "3.r"):  BucketStream(n.Runs()),
+		BucketKey(n.Values(), "r"):  BucketStream(n.Values()),
+		BucketKey(n.Fleet(), "x"):   "", // leases must not wait
+		n.Timer("r", 1):             "", // nor may what the server sends later be of a batch
+		n.Dead(1, 2):                "",
+		n.Cancel("r", "f"):          "",
+		Default().Call("r", "f"):    "", // another fleet
+		"$KV.A_2_RUNS.3.r":          "",
+		"aa.in.r.start":             "",
+		"_INBOX.x":                  "",
+		"":                          "",
+	} {
+		if got := n.StreamOf(subject); got != want {
+			t.Errorf("%q is kept by %q, want %q", subject, got, want)
 		}
 	}
 }
@@ -101,7 +124,7 @@ func TestKeysAreReadBack(t *testing.T) {
 	if n, ok := PartitionOfKey(PartitionKey(12)); !ok || n != 12 {
 		t.Errorf("partition %d, %v", n, ok)
 	}
-	for _, key := range []string{"", SettingsKey(), JanitorKey(), "partition.", "partition.x", "partition.-1"} {
+	for _, key := range []string{"", SettingsKey(), "partition.", "partition.x", "partition.-1"} {
 		if _, ok := PartitionOfKey(key); ok {
 			t.Errorf("%q is read as a partition", key)
 		}

@@ -96,11 +96,7 @@ func (s *Service) store(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, er
 }
 
 func readAnswer(m *nats.Msg, reply any) error {
-	if m.Header.Get(subjects.HeaderCode) != "" {
-		e := &drover.Error{}
-		if err := json.Unmarshal(m.Data, e); err != nil || e.Code == "" {
-			return drover.Errorf(drover.CodeInternal, "the owner of the run refused, and cannot be understood: %.200s", m.Data)
-		}
+	if e := drover.ErrorOf(m.Header.Get(subjects.HeaderCode), m.Data); e != nil {
 		return e
 	}
 	if err := json.Unmarshal(m.Data, reply); err != nil {

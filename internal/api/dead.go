@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -175,7 +176,9 @@ func (s *Service) letter(ctx context.Context, sequence uint64) (drover.DeadLette
 
 // requeue publishes the command of a letter, and removes the letter once that
 // is durable. The message id keeps a repeat, after an answer that was lost or
-// from somebody else at the same time, from being a second command.
+// from somebody else at the same time, from being a second command. The server
+// forgets it after a while; a repeat is harmless then too, as every command is
+// when it comes twice, but for a delivery without an id, which is given one.
 func (s *Service) requeue(ctx context.Context, req *drover.DeadRequest) (any, error) {
 	letter, at, err := s.letter(ctx, req.Sequence)
 	if err != nil {
@@ -185,17 +188,37 @@ func (s *Service) requeue(ctx context.Context, req *drover.DeadRequest) (any, er
 		return nil, err
 	}
 	m := nats.NewMsg(s.Names.In(drover.RunID(letter.RunID), drover.Verb(letter.Verb)))
+	id := "requeue:" + strconv.FormatUint(letter.Sequence, 10)
 	m.Data = letter.Payload
-	m.Header.Set(subjects.HeaderMessageID, "requeue:"+strconv.FormatUint(letter.Sequence, 10))
+	if drover.Verb(letter.Verb) == drover.VerbDeliver {
+		if m.Data, err = named(letter.Payload, id); err != nil {
+			return nil, err
+		}
+	}
+	m.Header.Set(subjects.HeaderMessageID, id)
 	ack, err := s.store(ctx, m)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.remove(ctx, letter.Sequence, at); err != nil {
 		return nil, drover.Errorf(drover.CodeUnavailable,
-			"the command of dead letter %d is in the log again, but the letter could not be removed: %v: ask again within two minutes, or it is a second command", letter.Sequence, err)
+			"the command of dead letter %d is in the log again, but the letter could not be removed: %v: ask again, a repeat is harmless", letter.Sequence, err)
 	}
 	return drover.RequeueReply{RunID: letter.RunID, Verb: letter.Verb, Sequence: ack.Sequence}, nil
+}
+
+// named gives a delivery an id, if it has none.
+func named(payload []byte, id string) ([]byte, error) {
+	var d drover.DeliverRequest
+	if err := json.Unmarshal(payload, &d); err != nil || d.ID != "" {
+		return payload, err
+	}
+	d.ID = id
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // it must not grow
+	err := enc.Encode(d)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // remove removes a letter. One that somebody else has removed is no error.

@@ -139,6 +139,30 @@ func TestRequeueIsOneCommand(t *testing.T) {
 	}
 }
 
+// A delivery that is requeued once more, whenever that is, is the same one.
+func TestRequeuedDeliveryHasAnID(t *testing.T) {
+	o := newOwner(t).serve(nil)
+	log, err := o.js.Stream(t.Context(), o.names.Commands())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct{ payload, want string }{
+		{`{"name":"approved","payload":{"a":"<&>"}}`, `{"name":"approved","payload":{"a":"<&>"},"id":"requeue:1"}`},
+		{`{"name":"approved","id":""}`, `{"name":"approved","id":"requeue:2"}`},
+		{`{"name":"approved", "id":"mine"}`, `{"name":"approved", "id":"mine"}`},
+	} {
+		n := uint64(i + 1)
+		o.bury(drover.DeadLetter{Sequence: n, RunID: "run1", Verb: "deliver", Error: drover.Errorf(drover.CodeNotFound, "no run"), Payload: []byte(c.payload)})
+		var reply drover.RequeueReply
+		if err := o.ask("dead.requeue", fmt.Sprintf(`{"sequence":%d}`, n), &reply); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := log.GetMsg(t.Context(), reply.Sequence); err != nil || string(m.Data) != c.want {
+			t.Errorf("%s is in the log as %+v, error %v", c.payload, m, err)
+		}
+	}
+}
+
 func TestRequeueSaysWhereTheCommandStands(t *testing.T) {
 	o := newOwner(t).serve(nil)
 	o.bury(drover.DeadLetter{Sequence: 9, RunID: "run1", Verb: "tick", Error: drover.Errorf(drover.CodeNotFound, "no run")})

@@ -126,7 +126,7 @@ func (s *Service) value(ctx context.Context, v machine.Value) (json.RawMessage, 
 // nodeResult gives the output of a node or an item, and the error of one that
 // has none because it failed.
 func (s *Service) nodeResult(ctx context.Context, plan *machine.Plan, state *machine.State, req *drover.RunRequest, reply drover.ResultReply) (any, error) {
-	node, ok := find(machine.View(plan, state, none, false).Nodes, req.Node)
+	node, ok := machine.ViewNode(plan, state, none, req.Node, false)
 	if !ok {
 		return nil, drover.Errorf(drover.CodeNotFound, "run %s has no node %s: its status lists them", state.Run, req.Node)
 	}
@@ -155,13 +155,4 @@ func (s *Service) nodeResult(ctx context.Context, plan *machine.Plan, state *mac
 			return reply, nil
 		}
 	}
-}
-
-func find(nodes []drover.Node, id drover.NodeID) (drover.Node, bool) {
-	for _, n := range nodes {
-		if n.ID == id {
-			return n, true
-		}
-	}
-	return drover.Node{}, false
 }

@@ -2,6 +2,8 @@ package api_test
 
 import (
 	"encoding/json"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -70,5 +72,46 @@ func TestEndpointsCarryTheirSchemas(t *testing.T) {
 		if err := requests[c.verb].Validate(json.RawMessage(c.request)); (err == nil) != c.fits {
 			t.Errorf("%s %s: %v", c.verb, c.request, err)
 		}
+	}
+}
+
+// The table of docs/protocol.md has every verb, and no field that is not there.
+func TestTheProtocolListsEveryRequest(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/protocol.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(doc), "\n## Requests\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	rows := map[string][]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z.]+)` \\| (.*) \\| (.*) \\|$").FindAllStringSubmatch(section, -1) {
+		rows[row[1]] = row[2:]
+	}
+	quoted := regexp.MustCompile(`"([a-z_]+)"`)
+	for _, e := range newOwner(t).serve(nil).endpoints() {
+		verb := strings.TrimPrefix(e.Subject, "drover.api.")
+		row, ok := rows[verb]
+		if !ok {
+			t.Errorf("the table has no %s", verb)
+			continue
+		}
+		delete(rows, verb)
+		for i, name := range []string{"request_schema", "reply_schema"} {
+			var s struct{ Properties map[string]any }
+			if err := json.Unmarshal([]byte(e.Metadata[name]), &s); err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(row[i], "{}") && len(s.Properties) > 0 {
+				t.Errorf("%s: the table says %s where the %s has fields", verb, row[i], name)
+			}
+			for _, field := range quoted.FindAllStringSubmatch(row[i], -1) {
+				if _, ok := s.Properties[field[1]]; !ok {
+					t.Errorf("%s: the %s has no %s", verb, name, field[1])
+				}
+			}
+		}
+	}
+	for verb := range rows {
+		t.Errorf("the table has %s, which nobody answers", verb)
 	}
 }

@@ -2,7 +2,9 @@ package machine
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -316,8 +318,17 @@ func TestDefinitions15OutputsStayReadable(t *testing.T) {
 	if _, raw, err := Output(w.p, w.s, values, "a", nil); err != nil || string(raw) != big {
 		t.Fatalf("%v", err)
 	}
-	if _, _, err := Output(w.p, w.s, nil, "a", nil); err == nil || len(NodeKeys(w.p, w.s, "a")) != 1 {
+	var need *NeedError
+	if _, _, err := Output(w.p, w.s, nil, "a", nil); !errors.As(err, &need) || len(need.Keys) != 1 {
 		t.Fatalf("%v", err)
+	}
+	for _, want := range View(w.p, w.s, values, true).Nodes {
+		if got, ok := ViewNode(w.p, w.s, values, want.ID, true); !ok || !reflect.DeepEqual(got, want) {
+			t.Fatalf("%+v, the whole view has %+v", got, want)
+		}
+	}
+	if _, ok := ViewNode(w.p, w.s, values, "q", true); ok {
+		t.Fatal("a node that is not there is shown")
 	}
 	if _, _, err := Output(w.p, w.s, values, "b", nil); err == nil || !strings.Contains(err.Error(), "no") {
 		t.Fatalf("%v", err)

@@ -44,14 +44,13 @@ func View(p *Plan, s *State, v Values, all bool) drover.Run {
 	return r
 }
 
-// ViewNode shows one node of a run with its output and each item, or false
-// where there is none.
-func ViewNode(p *Plan, s *State, v Values, id drover.NodeID) (drover.Node, bool) {
+// ViewNode shows one node of a run, as View does, or false where there is none.
+func ViewNode(p *Plan, s *State, v Values, id drover.NodeID, all bool) (drover.Node, bool) {
 	i, ok := p.index[id]
 	if !ok {
 		return drover.Node{}, false
 	}
-	w := viewer{p: p, s: s, v: v, all: true, undo: compensations(p, s)}
+	w := viewer{p: p, s: s, v: v, all: all, undo: compensations(p, s)}
 	return w.node(i), true
 }
 
@@ -124,15 +123,6 @@ func ViewKeys(p *Plan, s *State) []string {
 	}
 	slices.Sort(keys)
 	return slices.Compact(keys)
-}
-
-// NodeKeys lists the keys of the values that ViewNode shows.
-func NodeKeys(p *Plan, s *State, id drover.NodeID) []string {
-	i, ok := p.index[id]
-	if !ok {
-		return nil
-	}
-	return nodeKeys(p, s, i, nil)
 }
 
 func key(keys []string, v Value) []string {

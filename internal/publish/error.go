@@ -26,6 +26,10 @@ const (
 	codeBusy     = 10164 // wrong last sequence, while a write is in flight
 	codeTooLarge = 10054 // message size exceeds maximum allowed
 
+	codeAccountFull = 10002 // resource limits exceeded for account
+	codeMemoryFull  = 10028 // insufficient memory resources available
+	codeStorageFull = 10047 // insufficient storage resources available
+
 	codeNoBatches     = 10174 // atomic publish is disabled
 	codeNoBatchHeader = 10177 // a header that an older server takes in no batch
 
@@ -41,7 +45,7 @@ func apiError(e *jetstream.APIError) error {
 		return fmt.Errorf("%w: %w", ErrBusy, e)
 	case e.ErrorCode == codeTooLarge:
 		return fmt.Errorf("%w: %w", drover.CodeTooLarge, e)
-	case e.Code == statusUnavailable:
+	case e.Code == statusUnavailable, e.ErrorCode == codeAccountFull, e.ErrorCode == codeMemoryFull, e.ErrorCode == codeStorageFull:
 		return fmt.Errorf("%w: %w", drover.CodeUnavailable, e)
 	}
 	return e
