@@ -24,13 +24,18 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // open gives the store of a new fleet on a server.
 func open(t testing.TB, s *natstest.Server, settings topology.Settings) (*kv.Store, jetstream.JetStream) {
 	t.Helper()
+	return openWith(t, s, settings, publish.Options{})
+}
+
+func openWith(t testing.TB, s *natstest.Server, settings topology.Settings, opts publish.Options) (*kv.Store, jetstream.JetStream) {
+	t.Helper()
 	names := subjects.Default()
 	nc := s.Connect()
 	js := natstest.JetStream(t, nc)
 	if _, err := topology.Ensure(t.Context(), js, names, settings); err != nil {
 		t.Fatal(err)
 	}
-	p, err := publish.New(nc, publish.Options{})
+	p, err := publish.New(nc, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,6 +50,13 @@ func open(t testing.TB, s *natstest.Server, settings topology.Settings) (*kv.Sto
 func TestJetStream(t *testing.T) {
 	kvtest.RunSuite(t, func(t *testing.T) *kv.Store {
 		store, _ := open(t, natstest.New(t), topology.Settings{})
+		return store
+	})
+}
+
+func TestJetStreamGrouped(t *testing.T) {
+	kvtest.RunSuite(t, func(t *testing.T) *kv.Store {
+		store, _ := openWith(t, natstest.New(t), topology.Settings{Storage: topology.StorageMemory}, publish.Options{Group: subjects.Default().StreamOf})
 		return store
 	})
 }

@@ -45,6 +45,9 @@ each row. With --nats the fleet has the prefix drover_bench, and is removed befo
 				return usageError("--sync is for the server of this process: with --nats, the server's own settings say it")
 			}
 			opts.SyncAlways = sync == "always"
+			if !cmd.Flags().Changed("group-writes") {
+				opts.GroupWrites = opts.SyncAlways
+			}
 			return profiled(profile, func() error { return a.bench(cmd.Context(), opts) })
 		},
 	}
@@ -53,6 +56,7 @@ each row. With --nats the fleet has the prefix drover_bench, and is removed befo
 	f.IntSliceVar(&opts.InFlight, "in-flight", nil, "runs in flight, with commas, in place of each workload's own")
 	f.DurationVar(&opts.Duration, "duration", 5*time.Second, "how long each row is measured")
 	f.StringVar(&sync, "sync", sync, "when writes are flushed to the disk: default (every 100 ms), or always")
+	f.BoolVar(&opts.GroupWrites, "group-writes", false, "let writes share a sync; on with --sync always")
 	f.IntVar(&opts.Replicas, "replicas", 1, "1, or 3: then three servers in this process are a cluster")
 	f.StringVar(&opts.URL, "nats", "", "NATS server to measure, or several with commas, in place of one in this process")
 	f.IntVar(&opts.Partitions, "partitions", 0, "into how many partitions the runs are split; 0: 64")

@@ -55,7 +55,8 @@ func startLocal(ctx context.Context, opts localOptions) (_ *local, err error) {
 		return nil, err
 	}
 	w, err := worker.New(l.nc, worker.Options{
-		Alone: true, AllowPrivate: opts.allowPrivate, Version: version().Version, Logger: opts.log,
+		Alone: true, AllowPrivate: opts.allowPrivate, GroupWrites: opts.syncAlways,
+		Version: version().Version, Logger: opts.log,
 	})
 	if err != nil {
 		return nil, err

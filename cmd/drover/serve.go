@@ -53,7 +53,8 @@ nothing is lost then either, but the others wait for the lease to run out.
 	f.DurationVar(&opts.Lease, "lease", 3*time.Second, "how long a worker that is gone is not missed, in whole seconds")
 	f.DurationVar(&opts.DrainTimeout, "drain", 10*time.Second, "how long partitions may take to be given back after SIGTERM")
 	f.BoolVar(&opts.AllowPrivate, "allow-private", false, allowPrivate)
-	fromEnvironment(cmd, "name", "partitions", "replicas", "retention", "lease", "drain", "allow-private")
+	f.BoolVar(&opts.GroupWrites, "group-writes", false, "let writes share a sync, for one server that syncs every write (sync_interval: always)")
+	fromEnvironment(cmd, "name", "partitions", "replicas", "retention", "lease", "drain", "allow-private", "group-writes")
 	log.flags(cmd, "info")
 	a.conn.flags(cmd, 0)
 	return cmd

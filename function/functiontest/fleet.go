@@ -51,8 +51,8 @@ func On(t testing.TB, s *natstest.Server) *Fleet {
 func (f *Fleet) SetUp() *Fleet {
 	f.T.Helper()
 	for _, cfg := range []jetstream.StreamConfig{
-		{Name: f.Names.Calls(), Subjects: []string{f.Names.CallAll()}, Retention: jetstream.WorkQueuePolicy},
-		{Name: f.Names.Commands(), Subjects: []string{f.Names.InAll()}},
+		{Name: f.Names.Calls(), Subjects: []string{f.Names.CallAll()}, Retention: jetstream.WorkQueuePolicy, AllowAtomicPublish: true},
+		{Name: f.Names.Commands(), Subjects: []string{f.Names.InAll()}, AllowAtomicPublish: true},
 	} {
 		if _, err := f.JS.CreateStream(f.T.Context(), cfg); err != nil {
 			f.T.Fatal(err)

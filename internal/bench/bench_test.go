@@ -122,7 +122,7 @@ func TestAServerThatIsThereIsLeftAsItWas(t *testing.T) {
 
 func TestAlwaysSynced(t *testing.T) {
 	opts := few(t)
-	opts.Only, opts.SyncAlways = []string{SetRun}, true
+	opts.Only, opts.SyncAlways, opts.GroupWrites = []string{SetRun}, true, true
 	if got := rows(t, opts); len(got) != 1 || got[0].Sync != "always" || got[0].Runs != 8 {
 		t.Errorf("rows %+v", got)
 	}

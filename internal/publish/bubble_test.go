@@ -41,6 +41,46 @@ func TestSilenceTimesOut(t *testing.T) {
 	})
 }
 
+func TestWhatWaitsForItsBatchTimesOut(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, s *natstest.Server) {
+		nc := s.Connect()
+		silent(t, nc)
+		p, err := New(nc, Options{Timeout: 4 * time.Second, Group: oneLane})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		begin := time.Now()
+		var ends []time.Duration // all callbacks are on one goroutine
+		send := func(n int) {
+			for range n {
+				p.Publish(message("silent", ""), func(_ Ack, err error) {
+					if !errors.Is(err, drover.CodeUnavailable) {
+						t.Errorf("error %v, want unavailable", err)
+					}
+					ends = append(ends, time.Since(begin))
+				})
+			}
+		}
+		send(1 + minBatch) // a batch waits, and is sent when the first is given up
+		time.Sleep(2 * time.Second)
+		send(minBatch + 3) // these wait for that
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(ends) != 2*minBatch+4 || p.InFlight() != 0 {
+			t.Fatalf("%d callbacks, %d in flight", len(ends), p.InFlight())
+		}
+		for i, end := range ends {
+			if end < 4*time.Second || end > 9*time.Second {
+				t.Errorf("message %d was given up after %v", i, end)
+			}
+		}
+		if _, err := p.Do(t.Context(), message("nobody", "")); !errors.Is(err, errNoStream) {
+			t.Errorf("error %v: the lane is not free again", err)
+		}
+	})
+}
+
 func TestPublishWaitsForRoom(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, s *natstest.Server) {
 		nc := s.Connect()

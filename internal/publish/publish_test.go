@@ -28,7 +28,7 @@ func open(t testing.TB, opts Options, server ...natstest.Option) (*natstest.Serv
 	s := natstest.New(t, server...)
 	nc := s.Connect()
 	js := natstest.JetStream(t, nc)
-	cfg := jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}, MaxMsgSize: 1 << 20}
+	cfg := jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}, MaxMsgSize: 1 << 20, AllowAtomicPublish: true}
 	if _, err := js.CreateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -146,12 +146,18 @@ func TestAnswersOfTheServer(t *testing.T) {
 
 func TestShutdownCallsBackOnceForEach(t *testing.T) {
 	for _, tc := range []struct {
-		name string
-		opts []natstest.Option
-	}{{"in process", nil}, {"sockets", []natstest.Option{natstest.Listen()}}} {
+		name  string
+		group func(string) string
+		opts  []natstest.Option
+	}{
+		{"in process", nil, nil},
+		{"sockets", nil, []natstest.Option{natstest.Listen()}},
+		{"grouped, in process", oneLane, nil},
+		{"grouped, sockets", oneLane, []natstest.Option{natstest.Listen()}},
+	} {
 		t.Run(tc.name, func(t *testing.T) {
 			// No message may have to wait for its time to be over.
-			s, _, p := open(t, Options{MaxInFlight: 256, Timeout: time.Hour}, tc.opts...)
+			s, _, p := open(t, Options{MaxInFlight: 256, Timeout: time.Hour, Group: tc.group}, tc.opts...)
 			const total = 20000
 			calls := make([]atomic.Int32, total)
 			var all sync.WaitGroup
