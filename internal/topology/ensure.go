@@ -198,13 +198,14 @@ func transform(c jetstream.StreamConfig) string {
 // insist tries again while the server says that it cannot answer yet, or says
 // nothing: a cluster may forget a request while it elects a leader.
 func insist(ctx context.Context, try func(context.Context) error) error {
+	settled := time.Now().Add(settling)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		attempt, cancel := context.WithTimeout(ctx, 3*time.Second)
 		err := try(attempt)
 		cancel()
-		if err == nil || !passing(err) {
+		if err == nil || !passing(err) && (!unplaced(err) || time.Now().After(settled)) {
 			return err
 		}
 		timer.Reset(100 * time.Millisecond)
@@ -231,4 +232,16 @@ func passing(err error) bool {
 		}
 	}
 	return false
+}
+
+// settling is how long a cluster may take until all of its servers have heard
+// of each other. Until then it finds no room for streams.
+const settling = 30 * time.Second
+
+// codeUnplaced: no suitable peers for placement.
+const codeUnplaced = 10005
+
+func unplaced(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == codeUnplaced
 }
