@@ -27,7 +27,6 @@ const (
 	HeaderOperation       = "KV-Operation"                        // PURGE, DEL
 	HeaderMarker          = "Nats-Marker-Reason"                  // on what the server leaves of an expired key
 	HeaderSequence        = "Nats-Sequence"                       // of a message that was read directly
-	HeaderRollup          = "Nats-Rollup"                         // sub
 	HeaderRequestInfo     = "Nats-Request-Info"                   // who asks, set by the server
 	HeaderStatus          = "Status"                              // of an answer without a body
 	HeaderDescription     = "Description"                         // of a status, in words

@@ -34,7 +34,7 @@ func TestARunIsKeptForItsReceipts(t *testing.T) {
 		d.want("commit")
 		d.settle()
 		d.cursor(last + 1)
-		if n := d.p.Live(); n != 0 {
+		if n := len(d.p.runs); n != 0 {
 			t.Errorf("%d runs are kept although all is said", n)
 		}
 	})
@@ -42,7 +42,7 @@ func TestARunIsKeptForItsReceipts(t *testing.T) {
 		d, heard := begin(t)
 		d.cursor(2) // nobody waits for the receipt
 		d.pass(time.Minute)
-		if n := d.p.Live(); n != 0 {
+		if n := len(d.p.runs); n != 0 {
 			t.Errorf("%d runs are kept for a receipt that does not come", n)
 		}
 		d.send("r", drover.VerbHeard, heard)
@@ -52,7 +52,7 @@ func TestARunIsKeptForItsReceipts(t *testing.T) {
 	t.Run("a drain", func(t *testing.T) {
 		d, _ := begin(t)
 		d.p.Drain()
-		if n := d.p.Live(); n != 0 || !d.p.Quiet() {
+		if n := len(d.p.runs); n != 0 || !d.p.Quiet() {
 			t.Errorf("%d runs are kept by a partition that is given back", n)
 		}
 	})

@@ -159,9 +159,6 @@ func (p *Partition) count(sign int, items ...*item) {
 	}
 }
 
-// Live is how many runs are in memory.
-func (p *Partition) Live() int { return len(p.runs) }
-
 // Drain makes every wake-up durable, so that the next owner finds nothing to
 // repeat. The driver receives no more messages, and goes on until Quiet.
 func (p *Partition) Drain() {

@@ -282,8 +282,8 @@ func TestAStuckRunHoldsTheCursorAndNoMemory(t *testing.T) {
 	for it := d.p.order.first; it != nil; it = it.after {
 		n++
 	}
-	if n != 1 || d.p.Live() != 1 {
-		t.Errorf("%d commands and %d runs are kept, one is not done", n, d.p.Live())
+	if n != 1 || len(d.p.runs) != 1 {
+		t.Errorf("%d commands and %d runs are kept, one is not done", n, len(d.p.runs))
 	}
 }
 
@@ -352,8 +352,8 @@ func TestDrainLeavesNothingToRepeat(t *testing.T) {
 	}
 	d.pass(time.Second)
 	d.end(OpAct)
-	if !d.p.Quiet() || d.p.Live() != 0 {
-		t.Errorf("quiet %v, %d runs are left", d.p.Quiet(), d.p.Live())
+	if !d.p.Quiet() || len(d.p.runs) != 0 {
+		t.Errorf("quiet %v, %d runs are left", d.p.Quiet(), len(d.p.runs))
 	}
 	d.cursor(3)
 }

@@ -45,7 +45,7 @@ func TestValuesAreFetchedOnDemand(t *testing.T) {
 	put := d.end(OpCommit).Puts[0]
 	d.settle()
 	d.pass(time.Minute)
-	if d.p.Live() != 0 {
+	if len(d.p.runs) != 0 {
 		t.Fatal("the run is in memory")
 	}
 	d.deliver("r", "more")
@@ -88,7 +88,7 @@ func TestAStartStoresNothingWhereARunIsThere(t *testing.T) {
 	d.start("r", `{"nodes":{"w":{"wait":{"name":"go"}},"x":{"call":"f","depends_on":["w"]}},"output":{"from":"node:x"}}`, nil)
 	d.settle()
 	d.pass(time.Minute)
-	if d.p.Live() != 0 {
+	if len(d.p.runs) != 0 {
 		t.Fatal("the run is in memory")
 	}
 	forged := `"` + strings.Repeat("forged", 1000) + `"`

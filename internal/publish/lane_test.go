@@ -305,7 +305,7 @@ func TestWhatMayNotShareABatch(t *testing.T) {
 	}{
 		"a schedule":         {message("s.x", "", subjects.HeaderSchedule, "@at 2100-01-01T00:00:00Z", subjects.HeaderScheduleTarget, "s.due"), []int{20, 1, 20}},
 		"a lease":            {message("s.x", "", subjects.HeaderTTL, "1h"), []int{20, 1, 20}},
-		"a roll-up":          {message("s.x", "", subjects.HeaderRollup, "sub"), []int{20, 1, 20}},
+		"a roll-up":          {message("s.x", "", "Nats-Rollup", "sub"), []int{20, 1, 20}},
 		"a checked sequence": {message("s.x", "", "Nats-Expected-Last-Sequence", "20"), []int{20, 1, 20}},
 		"a batch":            {message("s.x", "", subjects.HeaderBatch, "b", subjects.HeaderBatchSequence, "1", subjects.HeaderBatchCommit, "1"), []int{20, 1, 20}},
 		"a second revision":  {message("s.3", "", lastSequence, "4"), []int{20, 21}},
