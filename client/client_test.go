@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"go.uber.org/goleak"
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/client"
@@ -18,7 +17,7 @@ import (
 	"github.com/droverhq/drover/subjects"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
 
 const patience = time.Minute
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"go.uber.org/goleak"
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/machine"
@@ -21,7 +20,7 @@ import (
 	"github.com/droverhq/drover/subjects"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
 
 func TestEffectsBecomeMessages(t *testing.T) {
 	f := newFleet(t)

@@ -14,6 +14,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
+
+	"github.com/droverhq/drover/internal/natstest"
 )
 
 var seed = flag.Uint64("seed", 0, "of the choices of a crash test; 0: a new one each time")
@@ -38,7 +40,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
+	natstest.VerifyTestMain(m, goleak.Cleanup(func(status int) {
 		_ = os.RemoveAll(dir)
 		os.Exit(status)
 	}))

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/natstest"
@@ -19,7 +18,7 @@ import (
 	"github.com/droverhq/drover/subjects"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
 
 // open gives the store of a new fleet on a server.
 func open(t testing.TB, s *natstest.Server, settings topology.Settings) (*kv.Store, jetstream.JetStream) {

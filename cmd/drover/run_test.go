@@ -8,12 +8,12 @@ import (
 	"syscall"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/droverhq/drover"
+
+	"github.com/droverhq/drover/internal/natstest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
 
 // run runs a workflow, and reads its outcome where there is one.
 func run(t *testing.T, args ...string) (int, drover.Outcome, string) {

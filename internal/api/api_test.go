@@ -11,14 +11,15 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/api"
 	"github.com/droverhq/drover/kv"
+
+	"github.com/droverhq/drover/internal/natstest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
 
 func parts(subject string) (run, verb string) {
 	p := strings.Split(subject, ".")

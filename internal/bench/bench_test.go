@@ -8,13 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/natstest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
 
 // few makes rows of a few runs.
 func few(t *testing.T) Options {

@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.uber.org/goleak"
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/natstest"
@@ -20,7 +19,7 @@ import (
 	"github.com/droverhq/drover/subjects"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
 
 // setUp gives a fleet with settings.
 func setUp(t testing.TB, s *natstest.Server, asked Settings) (jetstream.JetStream, subjects.Names) {
