@@ -260,12 +260,40 @@ func TestTheCursorWaitsForTheWakeUp(t *testing.T) {
 	d.pass(time.Second)
 	d.want("schedule")
 	d.cursor(1)
-	if op := d.fail(OpSchedule, errUnknown); !op.At.Equal(epoch.Add(time.Hour)) {
+	if op := d.fail(OpSchedule, errUnknown); !op.At.Equal(epoch.Add(time.Hour - 300*time.Millisecond)) {
 		t.Errorf("a wake-up at %v", op.At)
 	}
 	d.pass(time.Second)
 	d.end(OpSchedule)
 	d.cursor(2)
+}
+
+// The server wakes a run a little early and not to the millisecond; the owner
+// does the rest, and the command of the server is done only when that has come.
+func TestAParkedRunIsWokenAtItsDeadline(t *testing.T) {
+	d := newDriver(t, Options{})
+	d.start("r", `{"nodes":{"s":{"sleep":"1h"}},"output":{"from":"node:s"}}`, nil)
+	d.end(OpCommit)
+	d.pass(30 * time.Second)
+	d.end(OpSchedule)
+	d.pass(30 * time.Second)
+	d.cursor(2)
+	if d.p.runs["r"] != nil {
+		t.Fatal("a parked run is still in memory")
+	}
+	d.pass(time.Hour - time.Minute - 200*time.Millisecond)
+	d.send("r", drover.VerbTick, nil) // the server's, 200 ms early
+	d.end(OpLoad)
+	d.want("")
+	d.cursor(2)
+	d.pass(199 * time.Millisecond)
+	d.want("")
+	d.pass(time.Millisecond)
+	d.end(OpTick)
+	d.send("r", drover.VerbTick, nil)
+	if s := d.state(d.next(OpCommit).Data); s.Status != drover.StatusCompleted {
+		t.Errorf("at its deadline the run is %s", s.Status)
+	}
 }
 
 func TestAStuckRunHoldsTheCursorAndNoMemory(t *testing.T) {

@@ -184,10 +184,18 @@ func (p *Partition) ticked(r *run, stored time.Time) {
 	r.early++
 }
 
+// headStart is how much earlier than its deadline a parked run is woken: the
+// server looks for schedules that are due four times a second, and the owner,
+// which has the run in memory by then, wakes it in time to the millisecond.
+const headStart = machine.Millis(300)
+
 // schedule makes the next wake-up durable.
 func (p *Partition) schedule(r *run) {
 	r.covering = true
 	at := r.state.Deadline()
+	if early := at - headStart; early > r.state.Now && p.clock.own(early.Time()).After(p.now) {
+		at = early
+	}
 	op := Op{Kind: OpSchedule, Run: r.id, At: at.Time(), Seq: r.state.Applied}
 	p.insist(op, func() {
 		r.covering = false
