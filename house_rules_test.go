@@ -51,7 +51,7 @@ var layers = map[string][]string{
 // binary of a user who imports only client and function thin, and a change of
 // library the matter of one package.
 var outside = map[string][]string{
-	"go.uber.org/goleak":                   {"internal/natstest"},
+	"go.uber.org/goleak":                    {"internal/natstest"},
 	"github.com/expr-lang/expr":             {"internal/expression"},
 	"github.com/santhosh-tekuri/jsonschema": {"internal/schema"},
 	"golang.org/x/text":                     {"internal/schema"},

@@ -56,10 +56,13 @@ func update(runs kv.Runs, length time.Duration) (float64, error) {
 		c.Done = func(revision uint64, err error) {
 			mu.Lock()
 			defer mu.Unlock()
-			if err != nil && first == nil {
+			switch {
+			case errors.Is(err, kv.ErrBusy): // a cluster says so of a single writer as well; the write is repeated
+			case err != nil && first == nil:
 				first = err
+			case err == nil:
+				c.Revision = revision
 			}
-			c.Revision = revision
 			ended = append(ended, c)
 			some.Signal()
 		}
