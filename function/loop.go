@@ -22,8 +22,8 @@ import (
 const (
 	ackWait      = 10 * time.Second       // silence after which the queue gives a call to another instance
 	aliveEvery   = 3 * time.Second        // a call that runs is told to be alive
-	pullExpires  = 30 * time.Second       // how long a request for calls stays with the server
-	pullSilence  = 5 * time.Second        // how often the server says that a request is still there
+	pullExpires  = 10 * time.Second       // how long a request for calls stays with the server: an instance that is frozen draws calls for that long
+	pullSilence  = 2 * time.Second        // how often the server says that a request is still there: one that is lost with its server is missed after three
 	pullAgain    = 250 * time.Millisecond // after a refused request
 	maxSettling  = 1024                   // calls whose handler has returned, and whose result is not durable yet
 	redeliverIn  = time.Second            // message that its handler could not deal with

@@ -81,6 +81,18 @@ func playServer(args []string) error {
 	return nil
 }
 
+// launchServer starts nats-server.
+func launchServer(t testing.TB, args ...string) *process {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, args...) //nolint:noctx // the test ends it
+	cmd.Env = append(os.Environ(), playsEnv+"=nats-server")
+	return start(t, cmd)
+}
+
 // compose is docker-compose.yml on the loopback: each server and worker is a
 // process with the command, the configuration and the environment of the file.
 type compose struct {
@@ -152,19 +164,13 @@ func (c *compose) config(name string) string {
 // up starts a server, as the container does.
 func (c *compose) up(name string) {
 	c.t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		c.t.Fatal(err)
-	}
 	args := slices.Clone(c.file.Services[name].Command)
 	for i, arg := range args {
 		if arg == "/etc/nats/nats.conf" {
 			args[i] = c.config(name)
 		}
 	}
-	cmd := exec.Command(self, args...) //nolint:noctx // the test ends it
-	cmd.Env = append(os.Environ(), playsEnv+"=nats-server")
-	c.servers[name] = start(c.t, cmd)
+	c.servers[name] = launchServer(c.t, args...)
 }
 
 // healthy waits until the healthcheck of a server succeeds.

@@ -25,14 +25,14 @@ func TestCrashAnywhere(t *testing.T) {
 	}
 	chance := rand.New(rand.NewPCG(choose(t), 1))
 	address, data := freeAddress(t), t.TempDir()
-	w := newCrashed(t, "nats://"+address)
+	w := newCrashed(connect(t, "nats://"+address))
 	serve := func() *process { return launch(t, "dev", "--data", data, "--listen", address, "--log-level", "error") }
 	ctx, cancel := context.WithCancel(t.Context())
 	var starting sync.WaitGroup
 	starting.Go(func() { w.begin(ctx, atOnce) })
 	for range kills {
 		p := serve()
-		w.live(p, chance)
+		w.live(p, "drover is ready", chance)
 		p.kill()
 	}
 	cancel()
@@ -50,7 +50,7 @@ func TestCrashAnywhere(t *testing.T) {
 // live returns when the process is to be killed: some time after it began, which
 // may be before it is ready; some time after it is ready; or after so many
 // commits.
-func (w *crashed) live(p *process, chance *rand.Rand) {
+func (w *crashed) live(p *process, ready string, chance *rand.Rand) {
 	w.t.Helper()
 	kind := chance.IntN(4)
 	short, long, commits := chance.IntN(300), chance.IntN(150), 1+chance.IntN(80)
@@ -58,10 +58,8 @@ func (w *crashed) live(p *process, chance *rand.Rand) {
 		<-time.After(time.Duration(short) * time.Millisecond)
 		return
 	}
-	p.line("drover is ready")
-	for len(w.changed) > 0 {
-		<-w.changed
-	}
+	p.line(ready)
+	w.forget()
 	enough := time.After(time.Duration(long) * time.Millisecond)
 	if kind == 1 {
 		<-enough
@@ -74,6 +72,13 @@ func (w *crashed) live(p *process, chance *rand.Rand) {
 		case <-enough:
 			return
 		}
+	}
+}
+
+// forget has events that were heard before not count.
+func (w *crashed) forget() {
+	for len(w.changed) > 0 {
+		<-w.changed
 	}
 }
 

@@ -163,6 +163,8 @@ func (l *tally) same(t testing.TB, key string) string {
 // was told of that.
 type crashed struct {
 	*fleet
+	breeds  []breed // that are begun in turn
+	start   func(context.Context, drover.StartRequest) error
 	runs    map[drover.RunID]*breed // acknowledged
 	told    *tally                  // payloads of deliveries, by run
 	undone  *tally
@@ -171,11 +173,17 @@ type crashed struct {
 
 const told = "crash.told"
 
-func newCrashed(t *testing.T, url string) *crashed {
+func newCrashed(f *fleet) *crashed {
+	t := f.t
 	t.Helper()
 	w := &crashed{
-		fleet: connect(t, url), runs: map[drover.RunID]*breed{},
+		fleet: f, breeds: breeds, runs: map[drover.RunID]*breed{},
 		told: newTally(), undone: newTally(), changed: make(chan struct{}, kept),
+	}
+	w.start = func(ctx context.Context, req drover.StartRequest) error {
+		run := req.RunID
+		req.RunID = ""
+		return w.tryPublish(ctx, run, drover.VerbStart, req)
 	}
 	w.serve(functionsOf(w.undone)...)
 	_, err := w.nc.Subscribe(told, func(m *nats.Msg) {
@@ -206,11 +214,11 @@ func newCrashed(t *testing.T, url string) *crashed {
 // are on their way to their end at once.
 func (w *crashed) begin(ctx context.Context, atOnce int) {
 	for n := 0; ctx.Err() == nil; n++ {
-		b := &breeds[n%len(breeds)]
+		b := &w.breeds[n%len(w.breeds)]
 		run := drover.RunID(fmt.Sprintf("%s-%d", b.name, n))
 		if !w.acknowledged(ctx, func(ctx context.Context) error {
-			return w.tryPublish(ctx, run, drover.VerbStart, drover.StartRequest{
-				Definition: text(b.definition), Input: json.RawMessage(b.input),
+			return w.start(ctx, drover.StartRequest{
+				RunID: run, Definition: text(b.definition), Input: json.RawMessage(b.input),
 				Notify: drover.NotifyList{{Subject: told}}, Tags: map[string]string{"breed": b.name},
 			})
 		}) {
@@ -218,7 +226,7 @@ func (w *crashed) begin(ctx context.Context, atOnce int) {
 		}
 		w.runs[run] = b
 		if b.then != nil {
-			w.acknowledged(context.WithoutCancel(ctx), func(ctx context.Context) error { return b.then(w.fleet, ctx, run) })
+			w.follow(ctx, run, b)
 		}
 		for len(w.runs)-w.told.len() >= atOnce {
 			select {
@@ -227,6 +235,15 @@ func (w *crashed) begin(ctx context.Context, atOnce int) {
 				return
 			}
 		}
+	}
+}
+
+// follow sends the command that comes after the start of a run.
+func (w *crashed) follow(ctx context.Context, run drover.RunID, b *breed) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if !w.acknowledged(ctx, func(ctx context.Context) error { return b.then(w.fleet, ctx, run) }) {
+		w.t.Errorf("nobody acknowledged the command that run %s is to get", run)
 	}
 }
 

@@ -23,7 +23,7 @@ func TestServe(t *testing.T) {
 	f := connect(t, s.URL())
 	load := newLoad(t, f)
 	serve := func(name string) *process {
-		return launch(t, "serve", "--nats", s.URL(), "--name", name, "--lease", "1s", "--partitions", "16")
+		return launch(t, "serve", "--nats", s.URL(), "--name", name, "--lease", "1s", "--partitions", fmt.Sprint(parts))
 	}
 	a, b := serve("a"), serve("b")
 	f.shared(2)
@@ -155,34 +155,4 @@ func (l *load) check() {
 			l.t.Errorf("run %s: %+v, %v", run, o, err)
 		}
 	}
-}
-
-// shared waits until so many workers have partitions, and every partition has
-// one of them.
-func (f *fleet) shared(workers int) {
-	f.t.Helper()
-	until(f.t, "workers that share the partitions", func() bool {
-		bucket, err := f.js.KeyValue(context.Background(), names.Fleet())
-		if err != nil {
-			return false // nobody has set the fleet up
-		}
-		watch, err := bucket.Watch(context.Background(), "partition.*")
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		defer func() { _ = watch.Stop() }()
-		owners, partitions := map[string]bool{}, 0
-		for e := range watch.Updates() {
-			if e == nil {
-				break
-			}
-			var p struct{ Worker string }
-			if err := json.Unmarshal(e.Value(), &p); err != nil {
-				f.t.Fatal(err)
-			}
-			partitions++
-			owners[p.Worker] = true
-		}
-		return partitions == 16 && len(owners) == workers && !owners[""]
-	})
 }

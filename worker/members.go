@@ -204,6 +204,7 @@ func (m *member) renew() {
 		m.held, m.told = false, -1
 		m.abandon()
 	default:
+		m.late.note(err)
 		m.log.Warn().Err(err).Msg("the lease could not be renewed, it is tried again")
 	}
 }
@@ -233,10 +234,17 @@ func (m *member) partitions(list []kv.Partition) {
 	clear(m.parts)
 	for _, p := range list {
 		m.parts[p.Number] = p
-		if t := m.owners[p.Number]; t != nil && p.Epoch > t.epoch {
-			m.log.Warn().Int("partition", p.Number).Str("to", p.Worker).Msg("a partition was taken by another worker, and is dropped")
-			t.cancel()
+		t := m.owners[p.Number]
+		if t == nil || p.Epoch <= t.epoch {
+			continue
 		}
+		// One that drains has been given back: the next owner was quicker than
+		// the answer to that.
+		if !t.draining {
+			m.log.Warn().Int("partition", p.Number).Str("to", p.Worker).Msg("a partition was taken by another worker, and is dropped")
+		}
+		t.epoch = p.Epoch // once is enough
+		t.cancel()
 	}
 }
 
