@@ -12,12 +12,7 @@ import (
 // oneOf demands exactly one of some keys.
 func oneOf(names ...string) func(*shape, *tree) {
 	return func(s *shape, t *tree) {
-		var have []string
-		for _, name := range names {
-			if t.get(name) != nil {
-				have = append(have, name)
-			}
-		}
+		have := keysOf(t, names)
 		list := strings.Join(names, " or ")
 		switch {
 		case len(have) == 0 && !s.meant(names...):

@@ -32,9 +32,11 @@ const (
 	KindHTTP    Kind = "http"
 	KindAgent   Kind = "agent" // the function `agent`, with the node as its input
 	KindSleep   Kind = "sleep"
-	KindWait    Kind = "wait" // a delivery to the run
-	KindRun     Kind = "run"  // a child run
-	KindSet     Kind = "set"  // an expression
+	KindWait    Kind = "wait"    // a delivery to the run
+	KindRun     Kind = "run"     // a child run
+	KindSet     Kind = "set"     // an expression
+	KindRelease Kind = "release" // the end of a hook that the run holds
+	KindRespond Kind = "respond" // an answer to whoever sent a delivery by HTTP
 )
 
 // Step is a node of a definition. Exactly one of its kinds is set.
@@ -47,6 +49,8 @@ type Step struct {
 	Wait    *Wait        `json:"wait,omitempty"`
 	Run     *RunStep     `json:"run,omitempty"`
 	Set     *Set         `json:"set,omitempty"`
+	Release *Release     `json:"release,omitempty"`
+	Respond *Respond     `json:"respond,omitempty"`
 
 	Input      *Source     `json:"input,omitempty"` // nil: run_input for a node that needs nothing, else null
 	DependsOn  []NodeID    `json:"depends_on,omitempty"`
@@ -80,6 +84,10 @@ func (s *Step) Kind() Kind {
 		return KindRun
 	case s.Set != nil:
 		return KindSet
+	case s.Release != nil:
+		return KindRelease
+	case s.Respond != nil:
+		return KindRespond
 	}
 	return ""
 }
@@ -221,13 +229,6 @@ func (s *Sleep) UnmarshalJSON(data []byte) error {
 	}
 	type plain Sleep
 	return json.Unmarshal(data, (*plain)(s))
-}
-
-// Wait is a wait for a delivery to the run by name.
-type Wait struct {
-	Name    string          `json:"name"`
-	Timeout Duration        `json:"timeout,omitempty"` // 0: none
-	Schema  json.RawMessage `json:"schema,omitempty"`  // of the payload
 }
 
 // RunStep is a child run. Workflow or Definition says of what.

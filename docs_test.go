@@ -67,6 +67,26 @@ func TestExamplesOfTheDocumentAreValid(t *testing.T) {
 	}
 }
 
+func TestEveryDefinitionOfTheDocumentIsValid(t *testing.T) {
+	doc, err := os.ReadFile("docs/definitions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(doc), "```yaml\n")[1:]
+	if len(blocks) < 7 {
+		t.Fatalf("there are %d examples", len(blocks))
+	}
+	for _, block := range blocks {
+		text, _, _ := strings.Cut(block, "```")
+		d, err := ParseDefinition([]byte(text))
+		if err != nil {
+			t.Errorf("%s%v", text, err)
+		} else if warnings := d.Warnings(); warnings != nil {
+			t.Errorf("%s%v", text, warnings)
+		}
+	}
+}
+
 func TestEveryStatusIsDocumented(t *testing.T) {
 	doc, err := os.ReadFile("docs/definitions.md")
 	if err != nil {

@@ -33,6 +33,10 @@ const (
 	CodeForbidden Code = "forbidden"
 	// CodeFull: an inbox or a queue has no room; nothing was stored.
 	CodeFull Code = "full"
+	// CodeReleased: the hook that a node waits on was released.
+	CodeReleased Code = "released"
+	// CodeUnread: a hook still has deliveries that nothing has read.
+	CodeUnread Code = "unread"
 	// CodeTooLarge: a value, a definition or a fan-out is over its limit.
 	CodeTooLarge Code = "too_large"
 	// CodeUnavailable: the server or the fleet could not answer; try again.
@@ -77,6 +81,10 @@ type Error struct {
 	// RetryAfter asks for the next attempt no sooner than this; it wins over
 	// the retry policy of the node.
 	RetryAfter Duration `json:"retry_after,omitempty"`
+	// Run is the run that it is about where that is another than the one that
+	// was meant: the owner of a token that is taken, the successor of one that
+	// has ended.
+	Run RunID `json:"run_id,omitempty"`
 	// Stack is the stack of a function that panicked, or the end of the log of
 	// a command.
 	Stack string `json:"stack,omitempty"`

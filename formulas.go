@@ -31,6 +31,7 @@ func (l *linker) formulas(d *Definition, place string) {
 	out.source(d.Output, below(place, "output"), false)
 	if l.idle != nil {
 		l.unneeded(d, needs, out.needs[""], place)
+		l.unanswered(d, place)
 	}
 	if len(l.list) == before {
 		l.circles(needs, below(place, "nodes"))
@@ -90,7 +91,7 @@ func (f *formulaLinker) kind(step *Step, item bool) {
 	case step.Sleep != nil:
 		f.bare(step.Sleep.Until, f.place+".sleep.until", expression.Any)
 	case step.Wait != nil:
-		f.schema(step.Wait.Schema, f.place+".wait.schema")
+		f.wait(step.Wait)
 	case step.Run != nil:
 		f.source(step.Run.Input, f.place+".run.input", item)
 		if step.Run.Definition != nil {
@@ -98,6 +99,10 @@ func (f *formulaLinker) kind(step *Step, item bool) {
 		}
 	case step.Set != nil:
 		f.template(step.Set.With, f.place+".set.with", item)
+	case step.Release != nil:
+		f.needs.need(f.id, step.Release.Hook)
+	case step.Respond != nil:
+		f.respond(step.Respond)
 	}
 }
 
@@ -139,13 +144,17 @@ func (f *formulaLinker) over(text string) {
 
 // bare compiles an expression that stands alone, with or without ${{ }}.
 func (f *formulaLinker) bare(text, place string, want expression.Want) {
+	f.single(text, place, expression.Scope{Nodes: f.known}, want)
+}
+
+func (f *formulaLinker) single(text, place string, scope expression.Scope, want expression.Want) {
 	if text == "" {
 		return
 	}
 	if inner, ok := expression.Single(text); ok {
 		text = inner
 	}
-	e, err := expression.Compile(text, expression.Scope{Nodes: f.known}, want)
+	e, err := expression.Compile(text, scope, want)
 	if err != nil && expression.HasExpression(text) {
 		f.fail(place, "put all of it into ${{ }}, or leave ${{ }} out", "this is one expression, and ${{ }} stands within it")
 		return

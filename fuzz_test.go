@@ -27,6 +27,9 @@ func FuzzParseDefinition(f *testing.F) {
 	}
 	f.Add([]byte("nodes: &a {x: {set: {with: 1}}}\noutput: {from: node:x}\n"))
 	f.Add([]byte(`{"nodes":{"x":{"sleep":"1d"}},"output":{"with":"${{ nodes.x.status }}"}}`))
+	f.Add([]byte(`{"nodes":{"x":{"wait":{"hook":"a b.*","hold":true,"until":"payload"}},"y":{"release":{"hook":"x"}}},"output":{"from":"node:y"}}`))
+	f.Add([]byte(`{"nodes":{"x":{"wait":{"hook":true,"respond":{"run":true}}},"y":{"respond":{"to":"x","with":null}}},"output":{"from":"node:y"}}`))
+	f.Add([]byte("nodes: {x: {wait: {approve: [1, '${{ input }}'], tags: {a: ''}}}, y: {wait: {from: z, count: 2}}, z: {wait: {hook: '${{ nodes.x.output }}', on_unread: restart}}}\noutput: {from: node:y}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		d, err := drover.ParseDefinition(data)
 		if err != nil {

@@ -82,6 +82,8 @@ func nodeForm(definition *form) *form {
 		{name: "set", form: &form{name: "set", kind: isObject, free: true, why: "write {with: ...}", keys: []key{
 			{name: "with", form: anyForm(), need: "add with: the value, or ${{ expressions }}"},
 		}}},
+		{name: "release", form: releaseForm()},
+		{name: "respond", form: respondForm()},
 		{name: "input", form: inputForm("input")},
 		{name: "depends_on", form: &form{kind: isList, each: textForm(textOf(ParseNodeID)), why: "write [<node>, <node>]"}},
 		{name: "fanout", form: &form{name: "fanout", kind: isObject, why: "write {over: node:<id>.<path>}", keys: []key{
@@ -133,14 +135,6 @@ func sleepForm() *form {
 			{name: "until", form: textForm(nil)},
 		},
 	}
-}
-
-func waitForm() *form {
-	return &form{name: "wait", kind: isObject, why: "write {name: <name of the delivery>}", keys: []key{
-		{name: "name", form: textForm(waitText), need: "add name: what the delivery is called"},
-		{name: "timeout", form: durationForm()},
-		{name: "schema", form: schemaForm()},
-	}}
 }
 
 func runForm(definition *form) *form {
@@ -228,30 +222,42 @@ func schemaForm() *form {
 }
 
 // The keys of a node that say its kind.
-var kinds = []string{"call", "request", "http", "agent", "sleep", "wait", "run", "set"}
+var kinds = []string{"call", "request", "http", "agent", "sleep", "wait", "run", "set", "release", "respond"}
+
+// rare are the kinds that nobody means who writes a key of theirs into a node
+// without a kind, if another part has such a key.
+var rare = []string{"release", "respond"}
 
 // misfits are the keys that some kinds of node have no use for, with what
 // would do instead.
 var misfits = map[string]map[string]string{
 	"input": {
 		"sleep": "leave it out", "wait": "leave it out: a wait gives what is delivered", "set": "write it into set.with",
+		"release": "leave it out", "respond": "write it into respond.with",
 	},
 	"fanout": {
 		"sleep": "sleep before or after the fan-out", "wait": "give every delivery a wait of its own, or fan out over runs that wait",
+		"release": "give every hook a release of its own", "respond": "give every wait a respond of its own",
 	},
 	"retry": {
 		"sleep": "leave it out", "wait": "leave it out: a wait cannot be tried again", "set": "leave it out: it would give the same again",
+		"release": "leave it out: it would fail the same again", "respond": "leave it out: it does not fail",
 	},
 	"timeout": {
 		"sleep": "leave it out", "set": "leave it out: it takes no time",
+		"release": "leave it out: it takes no time", "respond": "leave it out: it takes no time",
 	},
 	"heartbeat": {
 		"request": "use timeout", "http": "use timeout", "sleep": "leave it out", "wait": "use timeout", "run": "use timeout", "set": "leave it out",
+		"release": "leave it out", "respond": "leave it out",
 	},
 	"output": {
 		"sleep": "leave it out: it gives null", "wait": "use wait.schema",
+		"release": "leave it out", "respond": "leave it out: it gives null",
 	},
 	"compensate": {
-		"sleep": "leave it out: there is nothing to undo", "wait": "leave it out: there is nothing to undo",
+		"sleep": nothingToUndo, "wait": nothingToUndo, "release": "leave it out: a token cannot be taken back", "respond": "leave it out: an answer cannot be taken back",
 	},
 }
+
+const nothingToUndo = "leave it out: there is nothing to undo"

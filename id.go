@@ -216,6 +216,12 @@ func ChildRunID(call CallID) RunID {
 	return derive("c_", call.String())
 }
 
+// SuccessorID is the id of the run that takes over the unread deliveries of a
+// run that has ended.
+func SuccessorID(run RunID) RunID {
+	return derive("s_", string(run))
+}
+
 // derive makes a run id of texts: 128 bits of their SHA-256. Each text goes in
 // with its length, so that no two lists of texts look alike.
 func derive(prefix string, texts ...string) RunID {

@@ -15,6 +15,9 @@ const (
 	MaxInlineValue    = 2 << 10  // bytes of a value that is kept in the record
 	MaxInlineRun      = 64 << 10 // bytes of all values that are kept in one record
 	MaxUnread         = 1000     // deliveries of a run that no wait has read
+	MaxToken          = 512      // bytes of the token of a hook
+	MaxHooks          = 1000     // hooks that a run holds at a time
+	MaxMetadata       = 4 << 10  // bytes of the metadata of a hook, of its tags, and of its fixed answer
 	MaxSubscribers    = 100      // subscribers of one run
 	MaxTags           = 64       // tags of one run
 	MaxTag            = 256      // bytes of the key, and of the value, of a tag

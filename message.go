@@ -15,9 +15,10 @@ const (
 	VerbStop    Verb = "stop"
 	VerbTick    Verb = "tick"
 	VerbDeliver Verb = "deliver"
-	VerbResult  Verb = "result" // from a function
-	VerbChild   Verb = "child"  // from the owner of a child run
-	VerbHeard   Verb = "heard"  // from whoever delivered an outcome
+	VerbResult  Verb = "result"  // from a function
+	VerbChild   Verb = "child"   // from the owner of a child run
+	VerbHeard   Verb = "heard"   // from whoever delivered an outcome
+	VerbClaimed Verb = "claimed" // from whoever claimed a token for the run, or took it from it
 )
 
 // StartRequest asks for a run. Exactly one of Definition, Hash and Workflow
@@ -30,7 +31,8 @@ type StartRequest struct {
 	Definition json.RawMessage `json:"definition,omitempty"`
 	// Hash names a definition that is stored already.
 	Hash Hash `json:"hash,omitempty"`
-	// Workflow names a registered definition.
+	// Workflow names a registered definition. Beside the hash of a command it is
+	// only the name that the run shows.
 	Workflow WorkflowName `json:"workflow,omitempty"`
 	// Input is any JSON value, at most MaxValue bytes; absent means null.
 	Input json.RawMessage `json:"input,omitempty"`
@@ -44,7 +46,14 @@ type StartRequest struct {
 	// Parent is set by Drover for child runs; one without a valid token of a
 	// parent gains nothing, as the parent refuses what it did not ask for.
 	Parent *Parent `json:"parent,omitempty"`
+	// Hooks are tokens that the run holds from its first moment, at most
+	// MaxStartHooks: Drover has claimed them for it. One that names a token that
+	// belongs to another gains nothing, as deliveries go by the claim.
+	Hooks []string `json:"hooks,omitempty"`
 }
+
+// MaxStartHooks is how many tokens a start may bring.
+const MaxStartHooks = 16
 
 // Parent says which call of which run a child run answers to.
 type Parent struct {
@@ -97,12 +106,18 @@ type StopReply struct {
 	Status Status `json:"status"`
 }
 
-// DeliverRequest feeds a wait of a run.
+// DeliverRequest feeds a wait of a run: by its name, or as a command also by
+// the token of a hook that the run holds.
 type DeliverRequest struct {
 	RunID   RunID           `json:"run_id,omitempty"` // of requests to drover.api.deliver only
-	Name    string          `json:"name"`             // of the wait
+	Name    string          `json:"name,omitempty"`   // of the wait
+	Hook    string          `json:"hook,omitempty"`   // or the token of the hook
+	Claim   uint64          `json:"claim,omitempty"`  // with Hook: the revision of the claim that the sender has read; 0: it has not
 	Payload json.RawMessage `json:"payload,omitempty"`
 	ID      string          `json:"id,omitempty"` // makes a repeat harmless
+	// Respond is an inbox that gets what the run answers, with Hook only; see
+	// Respond.
+	Respond string `json:"respond,omitempty"`
 }
 
 // DeliverReply answers a delivery: it is durable and in the run's order.
@@ -173,8 +188,8 @@ type Reason struct {
 	Item    *int   `json:"item,omitempty"`  // where it is about one item
 	Count   int    `json:"count,omitempty"` // where it is about several: how many
 	Items   []int  `json:"items,omitempty"` // the first few of those
-	Waiting string `json:"waiting"`         // call, retry, timer, delivery, child, slot, subscriber
-	On      string `json:"on,omitempty"`    // the function, wait, child or subject; absent where it is about several children
+	Waiting string `json:"waiting"`         // call, retry, timer, delivery, hook, child, slot, subscriber
+	On      string `json:"on,omitempty"`    // the function, wait, token, child or subject; absent where it is about several children
 	Text    string `json:"text"`            // a sentence for people
 	Since   string `json:"since,omitempty"` // RFC 3339; of several: the earliest
 	Until   string `json:"until,omitempty"` // RFC 3339: when it ends by itself; of several: the earliest

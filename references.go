@@ -79,6 +79,7 @@ func (n *nodeLinker) references(step *Step) {
 		n.known(dep, fmt.Sprintf("%s.depends_on[%d]", n.place, i))
 	}
 	n.sourceRefs(step.Input, n.place+".input")
+	n.deliveries(step)
 	if step.Run != nil {
 		n.sourceRefs(step.Run.Input, n.place+".run.input")
 		if step.Run.Definition != nil {
@@ -201,8 +202,10 @@ func notArrayAt(step *Step, path []string) (string, bool) {
 		return "text", true
 	case contract != nil && contract.Schema != nil:
 		return schema.NotArray(contract.Schema, path)
-	case step.Wait != nil && step.Wait.Schema != nil:
-		return schema.NotArray(step.Wait.Schema, path)
+	case step.Wait != nil:
+		return step.Wait.notArray(path)
+	case step.Respond != nil:
+		return "null, as it responds", true
 	case step.Sleep != nil:
 		return "null, as it sleeps", true
 	}

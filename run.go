@@ -75,7 +75,8 @@ type Run struct {
 	Deadline   *time.Time        `json:"deadline,omitempty"` // of the whole run
 	Nodes      []Node            `json:"nodes,omitempty"`    // in an order in which each comes after what it needs; absent in a list of runs
 	Deliveries []Delivery        `json:"deliveries,omitempty"`
-	Unread     int               `json:"unread,omitempty"` // deliveries that no wait has read
+	Unread     int               `json:"unread,omitempty"`    // deliveries that no wait has read
+	Successor  RunID             `json:"successor,omitempty"` // the run that some of those were handed over to
 	Notes      []Note            `json:"notes,omitempty"`  // what happened and changed nothing
 	Applied    uint64            `json:"applied"`          // sequence of the last command that was folded into it
 }
@@ -92,6 +93,7 @@ type Node struct {
 	Attempts  []Attempt       `json:"attempts,omitempty"` // of a node without fan-out, oldest first
 	Items     *Items          `json:"items,omitempty"`    // of a fan-out
 	Child     RunID           `json:"child,omitempty"`    // of a `run` node
+	Hook      string          `json:"hook,omitempty"`     // the token that it claims, or has claimed and the run holds
 
 	Compensation *Compensation `json:"compensation,omitempty"` // of a node that is compensated, since the run compensates
 }
@@ -192,4 +194,6 @@ type Outcome struct {
 	StartedAt  time.Time         `json:"started_at"`
 	EndedAt    time.Time         `json:"ended_at"`
 	Tags       map[string]string `json:"tags,omitempty"`
+	Unread     int               `json:"unread,omitempty"`    // deliveries that were accepted and that nothing has read
+	Successor  RunID             `json:"successor,omitempty"` // the run that has them now
 }

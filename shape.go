@@ -73,7 +73,11 @@ func (s *shape) value(f *form, t *tree, place string) {
 		s.text(f, t, place)
 	case isNumber:
 		s.number(f, t, place)
-	case isNull, isBool:
+	case isBool:
+		if len(f.words) > 0 && !slices.Contains(f.words, t.text) {
+			s.fail(t.line, place, f.why, "%s is not known here", t.text)
+		}
+	case isNull:
 	}
 }
 

@@ -124,14 +124,23 @@ func within(f *form, t *tree, name, place string) *home {
 	return nil
 }
 
-// below lists the parts with the key that t does not have, and may have.
+// below lists the parts with the key that t does not have, and may have: rare
+// ones only where there is no other.
 func (s *shape) below(f *form, t *tree, name string) []home {
-	var homes []home
+	var homes, others []home
 	for _, k := range f.keys {
 		if !hasKey(k.form, name) || k.form.name == definitionName || f.name == nodeName && refusal(t, k.name) != "" {
 			continue
 		}
-		homes = append(homes, home{k.form, below(below(s.place(), k.name), name), k.name})
+		h := home{k.form, below(below(s.place(), k.name), name), k.name}
+		if f.name == nodeName && slices.Contains(rare, k.name) {
+			others = append(others, h)
+		} else {
+			homes = append(homes, h)
+		}
+	}
+	if homes == nil {
+		return others
 	}
 	return homes
 }
@@ -193,11 +202,14 @@ func refusal(node *tree, key string) string {
 }
 
 // kindsOf lists the kinds that a node has.
-func kindsOf(node *tree) []string {
+func kindsOf(node *tree) []string { return keysOf(node, kinds) }
+
+// keysOf lists those of names that are keys of t.
+func keysOf(t *tree, names []string) []string {
 	var have []string
-	for _, kind := range kinds {
-		if node.get(kind) != nil {
-			have = append(have, kind)
+	for _, name := range names {
+		if t.get(name) != nil {
+			have = append(have, name)
 		}
 	}
 	return have

@@ -6,8 +6,8 @@ import (
 )
 
 // Warnings tells of what is valid, and may not be meant: nodes that the output
-// needs in no way. They are in the order of their ids, those of a definition
-// within d behind the node that runs it, and have no lines. It is nil where
+// needs in no way, and then hooks whose callers are to be answered, but by no
+// node. Each are in the order of their ids, and have no lines. It is nil where
 // there is nothing to say, and for a definition that Validate refuses it may
 // miss some.
 func (d *Definition) Warnings() []Problem {

@@ -11,18 +11,21 @@ const (
 
 // Scope says which names an expression may use, besides input and run.
 type Scope struct {
-	Nodes map[string]bool // the ids of the nodes that exist
-	Item  bool            // item and index: the node is a fan-out
+	Nodes   map[string]bool // the ids of the nodes that exist
+	Item    bool            // item and index: the node is a fan-out
+	Payload bool            // payload and payloads: it is asked after each delivery to a wait
 }
 
 // Env is what an expression reads. Values in it are as Decode makes them, and
 // are never changed.
 type Env struct {
-	Input any
-	Nodes map[string]Node // at least those that Nodes of the expression lists
-	Item  any
-	Index int
-	Run   Run
+	Input    any
+	Nodes    map[string]Node // at least those that Nodes of the expression lists
+	Item     any
+	Index    int
+	Payload  any // of the latest delivery
+	Payloads any // a list of all that were read, the latest included
+	Run      Run
 }
 
 // Node is what an expression sees of a node.
@@ -43,12 +46,14 @@ type Run struct {
 // frame is the Env as the virtual machine sees it. The name of the meter is
 // one that no source can spell.
 type frame struct {
-	Input any             `expr:"input"`
-	Nodes map[string]Node `expr:"nodes"`
-	Item  any             `expr:"item"`
-	Index int             `expr:"index"`
-	Run   runView         `expr:"run"`
-	Meter *meter          `expr:"meter!"`
+	Input    any             `expr:"input"`
+	Nodes    map[string]Node `expr:"nodes"`
+	Item     any             `expr:"item"`
+	Index    int             `expr:"index"`
+	Payload  any             `expr:"payload"`
+	Payloads any             `expr:"payloads"`
+	Run      runView         `expr:"run"`
+	Meter    *meter          `expr:"meter!"`
 }
 
 // runView is a Run whose missing tags are null.
@@ -63,14 +68,16 @@ const meterName = "meter!"
 
 // The names that an expression begins from, and the fields of two of them.
 var (
-	rootNames  = []string{"input", "nodes", "item", "index", "run"}
-	nodeFields = []string{"output", "status", "error"}
-	runFields  = []string{"id", "workflow", "tags", "started_at"}
+	rootNames    = []string{"input", "nodes", "item", "index", "run"}
+	payloadNames = []string{"payload", "payloads"} // where the scope has them
+	nodeFields   = []string{"output", "status", "error"}
+	runFields    = []string{"id", "workflow", "tags", "started_at"}
 )
 
 func newFrame(env *Env, m *meter, tags bool) *frame {
 	f := &frame{
 		Input: env.Input, Nodes: env.Nodes, Item: env.Item, Index: env.Index, Meter: m,
+		Payload: env.Payload, Payloads: env.Payloads,
 		Run: runView{ID: env.Run.ID, Workflow: env.Run.Workflow, StartedAt: env.Run.StartedAt},
 	}
 	if tags {

@@ -134,6 +134,7 @@ func TestEval(t *testing.T) {
 
 func TestCompileErrors(t *testing.T) {
 	inNode := Scope{Nodes: testScope.Nodes}
+	inWait := Scope{Nodes: testScope.Nodes, Payload: true}
 	for _, c := range []struct {
 		src, want string
 		scope     Scope
@@ -149,6 +150,14 @@ func TestCompileErrors(t *testing.T) {
 		{src: `run.idd`, want: "run has no idd; read one of id"},
 		{src: `item.x`, scope: inNode, want: "item is there only within a fan-out"},
 		{src: `index`, scope: inNode, want: "index is there only within a fan-out"},
+		{src: `payload.x`, want: "payload is there only in the until of a wait; read nodes.<id>.output"},
+		{src: `len(payloads) > 1`, want: "payloads is there only in the until of a wait"},
+		{src: `payloda`, want: "unknown name payloda; the names are input, nodes, run"},
+		{src: `payloda`, scope: inWait, want: "unknown name payloda; did you mean payload?"},
+		{src: `payloadss`, scope: inWait, want: "did you mean payloads?"},
+		{src: `whatever`, scope: inWait, want: "the names are payload, payloads, input, nodes and run"},
+		{src: `item`, scope: inWait, want: "item is there only within a fan-out"},
+		{src: `len(payloads)`, scope: inWait, bool: true, want: "it gives an integer, and must give true or false"},
 		{src: `inptu.x`, want: "unknown name inptu; did you mean input?"},
 		{src: `outline`, want: "unknown name outline"},
 		{src: `lenn(input)`, want: "did you mean len?"},

@@ -87,7 +87,15 @@ func (r *resolver) identifier(slot *ast.Node, n *ast.IdentifierNode) {
 		r.open[n] = slot
 	case "item", "index":
 		if !r.scope.Item {
-			r.fail(n, "give the node a fanout, or read input or nodes.<id>.output", "%s is there only within a fan-out", n.Value)
+			fix := "give the node a fanout, or read input or nodes.<id>.output"
+			if r.scope.Payload {
+				fix = "read payload, payloads, input or nodes.<id>.output"
+			}
+			r.fail(n, fix, "%s is there only within a fan-out", n.Value)
+		}
+	case "payload", "payloads":
+		if !r.scope.Payload {
+			r.fail(n, "read nodes.<id>.output: a wait gives what was delivered", "%s is there only in the until of a wait", n.Value)
 		}
 	case "$env":
 		r.fail(n, "name what is meant: input, nodes.<id>, run", "$env is not allowed")
@@ -177,8 +185,11 @@ func (r *resolver) suggest(err error) error {
 	if !ok {
 		return err
 	}
-	names := slices.Concat(rootNames, slices.Sorted(maps.Keys(r.lets)), builtin.Names, slices.Sorted(maps.Keys(added)))
-	fix := "the names are input, nodes, run, and item and index in a fan-out; text goes in quotes"
+	roots, fix := rootNames, "the names are input, nodes, run, and item and index in a fan-out; text goes in quotes"
+	if r.scope.Payload {
+		roots, fix = slices.Concat(payloadNames, rootNames), "the names are payload, payloads, input, nodes and run; text goes in quotes"
+	}
+	names := slices.Concat(roots, slices.Sorted(maps.Keys(r.lets)), builtin.Names, slices.Sorted(maps.Keys(added)))
 	if near := Nearest(name, names); near != "" {
 		fix = "did you mean " + near + "?"
 	}
