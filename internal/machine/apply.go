@@ -107,6 +107,8 @@ func (f *fold) command(c *Command) {
 		f.result(c.Result)
 	case c.Verb == drover.VerbChild && c.Child != nil:
 		f.childEnded(c.Child)
+	case c.Verb == drover.VerbClaimed && c.Claimed != nil:
+		f.claimed(c.Claimed)
 	case c.Verb == drover.VerbHeard && c.Heard != nil:
 		f.heard(c.Heard)
 	default:

@@ -15,6 +15,9 @@ func (s *State) Check(p *Plan) error {
 	if p.Hash != s.Hash || len(p.nodes) != len(s.Nodes) {
 		return fmt.Errorf("run %s: the plan is of another definition", s.Run)
 	}
+	if err := s.checkHooks(p); err != nil {
+		return err
+	}
 	if s.Terminal() {
 		return s.checkTerminal()
 	}

@@ -29,6 +29,7 @@ type Command struct {
 	Result  *drover.ResultMessage
 	Child   *drover.ChildMessage
 	Heard   *drover.HeardMessage
+	Claimed *drover.ClaimedMessage
 }
 
 // Start is a start whose definition was found.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/expression"
-	"github.com/droverhq/drover/internal/schema"
 	"github.com/droverhq/drover/subjects"
 )
 
@@ -39,7 +38,7 @@ func function(step *drover.Step) drover.FunctionName {
 		return subjects.FunctionHTTP
 	case drover.KindAgent:
 		return subjects.FunctionAgent
-	case drover.KindSleep, drover.KindWait, drover.KindRun, drover.KindSet:
+	case drover.KindSleep, drover.KindWait, drover.KindRun, drover.KindSet, drover.KindRelease, drover.KindRespond:
 	}
 	return ""
 }
@@ -47,6 +46,9 @@ func function(step *drover.Step) drover.FunctionName {
 // kind compiles what belongs to the kind of the node.
 func (c *compiler) kind(n *node) (err error) {
 	step := n.step
+	if id, _ := target(step); id != "" {
+		c.reads[id] = true
+	}
 	switch n.kind {
 	case drover.KindCall, drover.KindRequest, drover.KindAgent:
 	case drover.KindHTTP:
@@ -59,20 +61,40 @@ func (c *compiler) kind(n *node) (err error) {
 		if step.Wait.Timeout != 0 {
 			n.timeout = time.Duration(step.Wait.Timeout)
 		}
-		if step.Wait.Schema != nil {
-			n.payload, err = schema.Compile(step.Wait.Schema)
-		}
+		err = c.wait(n)
 	case drover.KindRun:
 		err = c.run(n)
 	case drover.KindSet:
 		n.set, err = c.template(step.Set.With)
+	case drover.KindRelease:
+	case drover.KindRespond:
+		if step.Respond.With != nil {
+			n.answer, err = c.template(step.Respond.With)
+		}
 	default:
-		return fmt.Errorf("it has no kind: give it one of call, request, http, agent, sleep, wait, run, set")
+		return fmt.Errorf("it has no kind: give it one of call, request, http, agent, sleep, wait, run, set, release, respond")
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", n.kind, err)
 	}
 	return nil
+}
+
+func (c *compiler) wait(n *node) (err error) {
+	w := n.step.Wait
+	if w.Until != "" {
+		scope := c.scope()
+		scope.Payload = true
+		if n.until, err = c.within(w.Until, scope, expression.Bool); err != nil {
+			return fmt.Errorf("until: %w", err)
+		}
+	}
+	if w.Hook != nil || w.Approve != nil {
+		if n.hook, err = c.hook(w); err != nil {
+			return err
+		}
+	}
+	return c.payloads(n)
 }
 
 func (c *compiler) run(n *node) (err error) {
@@ -130,13 +152,18 @@ func (c *compiler) over(text string) (*source, error) {
 
 // expression compiles an expression, that may stand in ${{ }}.
 func (c *compiler) expression(text string, want expression.Want) (*formula, error) {
+	return c.within(text, c.scope(), want)
+}
+
+// within is expression in a scope of its own.
+func (c *compiler) within(text string, scope expression.Scope, want expression.Want) (*formula, error) {
 	bare := strings.TrimSpace(text)
 	if inner, ok := strings.CutPrefix(bare, "${{"); ok {
 		if inner, ok = strings.CutSuffix(inner, "}}"); ok {
 			bare = inner
 		}
 	}
-	e, err := expression.Compile(bare, c.scope(), want)
+	e, err := expression.Compile(bare, scope, want)
 	if err != nil {
 		return nil, err
 	}

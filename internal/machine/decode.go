@@ -80,6 +80,26 @@ func (s *State) sound() string {
 	if u := s.Undo; u != nil && s.Error == nil {
 		return "it compensates without an error"
 	}
+	return s.soundHooks()
+}
+
+// soundHooks says what keeps the hooks from being worked with, or "".
+func (s *State) soundHooks() string {
+	tokens, nodes := map[string]bool{}, map[int]bool{}
+	for i := range s.Hooks {
+		h := &s.Hooks[i]
+		switch {
+		case h.Token == "" || tokens[h.Token]:
+			return "a hook has no token, or that of another"
+		case h.Mark != HookClaiming && h.Mark != HookOwned && h.Mark != HookHanded:
+			return "a hook has a mark that is unknown"
+		case h.Node < 0 || h.Node > len(s.Nodes) || h.Node > 0 && nodes[h.Node]:
+			return "a hook is of a node that is none, or that has another"
+		case h.Node == 0 && (!h.Brought || h.Mark != HookOwned):
+			return "a hook is of no node, and no start brought it"
+		}
+		tokens[h.Token], nodes[h.Node] = true, true
+	}
 	return ""
 }
 

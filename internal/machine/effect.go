@@ -19,6 +19,10 @@ const (
 	EffectTell     EffectKind = "tell"     // tell the parent how the run ended
 	EffectDone     EffectKind = "done"     // publish the outcome
 	EffectDeliver  EffectKind = "deliver"  // queue the delivery of the outcome to one subscriber
+	EffectClaim    EffectKind = "claim"    // claim the token of a hook, and send what became of it as a claimed command
+	EffectRelease  EffectKind = "release"  // free the token of a hook, where its claim is still ClaimID, or that of the start that brought it
+	EffectHandOver EffectKind = "handover" // start the successor of the run, give it Deliveries in their order, then the tokens
+	EffectRespond  EffectKind = "respond"  // answer whoever sent a delivery, as core message to Inbox
 )
 
 // Owed names an effect by what the state holds. It is kept in the record until
@@ -31,17 +35,20 @@ type Owed struct {
 	Undo    bool          `json:"u,omitempty"` // of the compensation
 	Attempt int           `json:"a,omitempty"` // of a call, child or delivery
 	Index   int           `json:"x,omitempty"` // of the subscriber
+	Token   string        `json:"t,omitempty"` // of the hook
+	Until   Millis        `json:"r,omitempty"` // of a release: the token stays taken until then; 0: it is free at once
 }
 
 // Effect is one thing to perform, with all that it takes. One of its pointers
 // is set, by its kind: Call for call and cancel, Start, Stop, Child (tell),
-// Outcome (done, deliver). Value is the one value that its message carries,
-// where that may be big: the input of a call or a child, the result of a run.
+// Outcome (done, deliver), Claim. Value is the one value that its message
+// carries, where that may be big: the input of a call, a child or a successor,
+// the result of a run, the answer to a delivery.
 type Effect struct {
 	Owed
 	Run      drover.RunID
 	Call     *Call
-	To       drover.RunID // start, stop, tell: the run that gets the command
+	To       drover.RunID // start, stop, tell, hand over: the run that gets the command
 	Start    *drover.StartRequest
 	Stop     *drover.StopRequest
 	Child    *drover.ChildMessage
@@ -53,6 +60,13 @@ type Effect struct {
 	// have compensations. So it purges one subject for each of them, and never
 	// all that is queued for the run.
 	Functions []drover.FunctionName
+
+	Claim      *Claim
+	ClaimID    string   // release
+	ClaimIDs   []string // hand over: of the claims of the tokens Start.Hooks, in their order
+	Deliveries []Handed // hand over, oldest first
+	Inbox      string   // respond
+	Status     int      // respond: of HTTP
 }
 
 // Call is one attempt, for a function.

@@ -140,9 +140,10 @@ func (e *encoder) rest(s *State) {
 	}
 	e.texts("ins", s.Instances)
 	e.texts("see", s.Seen)
-	if len(s.Unread) > 0 {
-		e.any("unr", s.Unread)
+	if len(s.Hooks) > 0 {
+		e.any("hok", s.Hooks)
 	}
+	e.unread(s.Unread)
 	if len(s.Notify) > 0 {
 		e.any("sub", s.Notify)
 	}
@@ -192,6 +193,30 @@ func (e *encoder) owed(list []Owed) {
 		}
 		e.int("a", int64(o.Attempt))
 		e.int("x", int64(o.Index))
+		e.text("t", o.Token)
+		e.int("r", int64(o.Until))
+		e.raw(`}`)
+	}
+	e.raw(`]`)
+}
+
+func (e *encoder) unread(list []Unread) {
+	if len(list) == 0 {
+		return
+	}
+	e.name("unr")
+	e.raw(`[`)
+	first := true
+	for i := range list {
+		u := &list[i]
+		e.comma(&first)
+		e.raw(`{`)
+		e.text("n", u.Name)
+		e.text("k", u.Hook)
+		e.value("p", u.Payload)
+		e.name("t")
+		e.b = strconv.AppendInt(e.b, int64(u.At), 10)
+		e.text("r", u.Respond)
 		e.raw(`}`)
 	}
 	e.raw(`]`)
@@ -221,6 +246,9 @@ func (e *encoder) nodes(list []NodeState) {
 		if ns.Items != nil {
 			e.name("g")
 			e.b = appendItems(e.b, ns.Items)
+		}
+		if ns.Reading != nil {
+			e.any("w", ns.Reading)
 		}
 		e.raw(`}`)
 	}

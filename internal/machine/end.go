@@ -41,6 +41,7 @@ func (f *fold) end(final drover.Status, err *drover.Error) {
 	f.s.Error = clip(err)
 	f.queue = nil
 	children := f.halt()
+	f.giveUp()
 	if final != drover.StatusCompleted {
 		if f.d.undo = f.undoable(nil); len(f.d.undo) > 0 {
 			f.s.Undo = &Undo{Final: final}
@@ -154,6 +155,7 @@ func (f *fold) outcome(id drover.DeliveryID) *drover.Outcome {
 	return &drover.Outcome{
 		DeliveryID: id, RunID: f.s.Run, Workflow: f.s.Workflow, Status: f.s.Status, Error: f.s.Error,
 		StartedAt: f.s.Created.Time(), EndedAt: f.s.Ended.Time(), Tags: maps.Clone(f.s.Tags),
+		Unread: len(f.s.Unread), Successor: f.s.successor(),
 	}
 }
 

@@ -24,101 +24,15 @@ func (d *dice) roll(n int) int {
 	return int(b) % n
 }
 
-// graph is a random definition of calls, fan-outs, sleeps, waits, children and
-// sets, and what a dumb model knows of it.
-type graph struct {
-	text  string
-	nodes []gnode // in an order in which each comes after what it needs
-}
-
-type gnode struct {
-	id             string
-	deps           []int
-	require        string
-	continues, fan bool
-	kind           string
-	fails          bool // its calls do, always
-}
-
-func makeGraph(d *dice) graph {
-	var g graph
-	var b strings.Builder
-	b.WriteString(`{"max_parallel":` + fmt.Sprint(1+d.roll(4)) + `,"nodes":{`)
-	count := 2 + d.roll(7)
-	for i := range count {
-		n := gnode{id: fmt.Sprintf("n%d", i), kind: []string{"call", "call", "call", "set", "sleep", "wait", "run"}[d.roll(7)]}
-		for j := range i {
-			if d.roll(3) == 1 {
-				n.deps = append(n.deps, j)
-			}
-		}
-		n.require = []string{"", "", "succeeded", "terminal"}[d.roll(4)]
-		n.continues = d.roll(4) == 1
-		n.fails = d.roll(4) == 1 && (n.kind == "call" || n.kind == "run")
-		n.fan = d.roll(4) == 1 && n.kind == "call"
-		g.nodes = append(g.nodes, n)
-		if i > 0 {
-			b.WriteString(",")
-		}
-		b.WriteString(n.json(d))
-	}
-	fmt.Fprintf(&b, `},"output":{"with":["${{ nodes.n%d.output }}","${{ nodes.n%d.status }}"]}}`, count-1, d.roll(count))
-	g.text = b.String()
-	return g
-}
-
-func (n *gnode) json(d *dice) string {
-	m := map[string]any{}
-	if len(n.deps) > 0 {
-		var deps []string
-		for _, j := range n.deps {
-			deps = append(deps, fmt.Sprintf("n%d", j))
-		}
-		m["depends_on"] = deps
-	}
-	if n.require != "" {
-		m["require"] = n.require
-	}
-	if n.continues {
-		m["on_error"] = "continue"
-	}
-	if n.fan {
-		m["fanout"] = map[string]any{"over": "run_input", "max_parallel": 1 + d.roll(3)}
-	}
-	switch n.kind {
-	case "call":
-		m["call"], m["timeout"] = []string{"f", "g"}[d.roll(2)], "20s"
-		if d.roll(2) == 1 {
-			m["retry"] = map[string]any{"max_attempts": 1 + d.roll(3), "initial": "5s"}
-		}
-		if d.roll(3) == 1 {
-			m["heartbeat"] = "5s"
-		}
-		if d.roll(3) == 1 {
-			m["compensate"] = map[string]any{"call": []string{"f", "u"}[d.roll(2)]}
-		}
-	case "set":
-		m["set"] = map[string]any{"with": "${{ len(input) }}"}
-	case "sleep":
-		m["sleep"] = "10s"
-	case "wait":
-		m["wait"] = map[string]any{"name": []string{"x", "y"}[d.roll(2)]}
-	case "run":
-		m["run"] = map[string]any{"workflow": "sub"}
-	}
-	data, _ := json.Marshal(m)
-	return `"` + n.id + `":` + string(data)
-}
-
 // play applies random commands, then lets everything that is outstanding end
 // until the run does, which it must.
 func play(t testing.TB, data []byte) {
 	d := &dice{data}
-	g := makeGraph(d)
+	g := makeGraph(d, true)
 	w := newWorld(t, g.text)
 	w.run = drover.ChildRunID(drover.CallID{Run: "up", Node: "n", Attempt: 1})
 	w.startAs(drover.StartRequest{
-		Input: json.RawMessage(`[1,"` + strings.Repeat("x", 3000) + `",3]`), Notify: drover.NotifyList{{Subject: "a.b"}},
+		Input: json.RawMessage(`[1,"` + strings.Repeat("x", 3000) + `",3]`), Notify: drover.NotifyList{{Subject: "a.b"}}, Hooks: [][]string{nil, {"t0"}, {"n1", "t0", "t9"}}[d.roll(3)],
 		Parent: &drover.Parent{Call: drover.CallID{Run: "up", Node: "n", Attempt: 1}, Depth: 1},
 	})
 	for range 300 {
@@ -163,7 +77,7 @@ func (w *world) random(d *dice, g *graph) {
 		id = w.name(a)
 	}
 	id += fmt.Sprintf("@%d", 1+d.roll(3))
-	switch d.roll(12) {
+	switch d.roll(16) {
 	case 0, 1, 2:
 		w.ok(id, []string{`1`, `null`, `"` + strings.Repeat("y", 2500) + `"`}[d.roll(3)])
 	case 3, 4:
@@ -187,7 +101,33 @@ func (w *world) random(d *dice, g *graph) {
 			w.now = deadline.Time()
 		}
 		w.tick()
+	case 12, 13:
+		w.hookFrom(drover.DeliverRequest{
+			Hook: []string{"t0", "n1", g.nodes[d.roll(len(g.nodes))].id}[d.roll(3)], Claim: uint64(d.roll(3)),
+			Payload: json.RawMessage([]string{`1`, `3`, `"` + strings.Repeat("z", 2500) + `"`}[d.roll(3)]), ID: []string{"", "1", "2"}[d.roll(3)],
+		})
+	case 14, 15:
+		w.randomClaim(d)
 	}
+}
+
+// randomClaim tells of a hook that is there, or of one that is not.
+func (w *world) randomClaim(d *dice) {
+	m := drover.ClaimedMessage{Revision: uint64(d.roll(3))}
+	if m.Revision == 0 {
+		m.Owner, m.Lost = []drover.RunID{"other", ""}[d.roll(2)], d.roll(2) == 1
+	}
+	node, token := "n1", "t0"
+	if len(w.s.Hooks) > 0 {
+		h := w.s.Hooks[d.roll(len(w.s.Hooks))]
+		if token = h.Token; h.Node > 0 {
+			node = string(w.p.nodes[h.Node-1].id)
+		}
+	}
+	if d.roll(5) == 1 {
+		node = ""
+	}
+	w.says(node, token, m)
 }
 
 // name is what is outstanding, as a call id without its run and attempt.
@@ -222,13 +162,27 @@ func (w *world) end(g *graph, round int) {
 			w.child(id, drover.StatusCompleted, `2`, nil)
 		}
 	case ActiveWait:
-		w.deliver(n.step.Wait.Name, `3`, "")
+		w.feed(n)
 	case ActivePause, ActiveSleep:
 		if w.now.Before(a.Due.Time()) {
 			w.now = a.Due.Time()
 		}
 		w.tick()
 	}
+}
+
+// feed gives a wait what it waits for.
+func (w *world) feed(n *node) {
+	if !n.hooked() {
+		w.deliver(n.step.Wait.Name, `3`, "")
+		return
+	}
+	h := w.s.Hooks[w.s.hookOf(n.target)]
+	if h.Mark == HookClaiming {
+		w.owned(string(n.id), h.Token)
+		return
+	}
+	w.deliverHook(h.Token, `3`, "")
 }
 
 func FuzzApply(f *testing.F) {
@@ -259,6 +213,12 @@ func (g *graph) fate(p *Plan) (drover.Status, map[string]drover.NodeStatus) {
 				end = drover.NodeSkipped
 			}
 		}
+		if end == drover.NodeDone && n.kind == "from" && ends[g.nodes[n.hook].id] != drover.NodeDone {
+			end = drover.NodeFailed
+			if !n.continues && p.nodes[p.index[drover.NodeID(n.id)]].vital {
+				status = drover.StatusFailed
+			}
+		}
 		if end == drover.NodeDone && n.fails && (!n.fan || !n.continues) {
 			end = drover.NodeFailed
 			if !n.continues && p.nodes[p.index[drover.NodeID(n.id)]].vital {
@@ -277,7 +237,7 @@ func TestFateAgreesWithADumbModel(t *testing.T) {
 		for i := range data {
 			data[i] = byte(rng.IntN(256))
 		}
-		g := makeGraph(&dice{data})
+		g := makeGraph(&dice{data}, false)
 		w := newWorld(t, g.text)
 		w.start(`[1,2,3]`)
 		for !w.s.Terminal() {
@@ -309,6 +269,11 @@ func FuzzDecode(f *testing.F) {
 	w = newWorld(f, fanText)
 	w.start(list(4000))
 	f.Add(w.record)
+	w = newWorld(f, restarting)
+	w.startAs(drover.StartRequest{Hooks: []string{"t"}})
+	w.hookFrom(drover.DeliverRequest{Hook: "t", ID: "a", Respond: "inbox"})
+	w.deliverHook("t", `1`, "")
+	f.Add(w.record)
 	f.Add([]byte(`{"V":1,"run":"r","n":[{}],"act":[[2,99,0,-1,1,5]]}`))
 	f.Add([]byte{packed, 1, 2, 3})
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -335,6 +300,7 @@ func FuzzCommand(f *testing.F) {
 		"start": `{"workflow":"w","input":{"a":1},"notify":{"subject":"a.b"},"tags":{"k":"v"}}`, "stop": ``, "tick": `x`,
 		"deliver": `{"name":"x","payload":[1]}`, "result": `{"call":"r/n@1","token":"t","output":1}`,
 		"child": `{"call":"r/n#2/undo@1","child":"c"}`, "heard": `{"delivery_id":"r:terminal:0"}`, "bogus": `{}`,
+		"claimed": `{"hook":"t","claim":"r/n","proof":"x","revision":3}`,
 	} {
 		f.Add(verb, []byte(body))
 	}

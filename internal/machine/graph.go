@@ -48,14 +48,54 @@ func (p *Plan) order(nodes map[drover.NodeID]*node, reads map[drover.NodeID]map[
 		for _, dep := range n.deps {
 			p.nodes[dep].users = append(p.nodes[dep].users, n.at)
 		}
-		if n.kind == drover.KindWait {
+		if n.kind == drover.KindWait && !n.hooked() {
 			p.waits[n.step.Wait.Name] = append(p.waits[n.step.Wait.Name], n)
 		}
 		if n.undo != nil {
 			p.undoes[n.undo.function] = true
 		}
+		if err := p.link(n); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// link links a node to the hook that it reads or releases, or to the wait that
+// it answers. What it names exists, and comes before it.
+func (p *Plan) link(n *node) error {
+	if n.hook != nil {
+		p.claimers, n.target = append(p.claimers, n), n.at
+	}
+	id, hook := target(n.step)
+	if id == "" {
+		return nil
+	}
+	n.target = p.index[id]
+	switch other := p.nodes[n.target]; {
+	case hook && (other.hook == nil || !other.hook.holds):
+		return fmt.Errorf("node %s names the hook of node %s, which holds none", n.id, id)
+	case !hook && !other.hooked():
+		return fmt.Errorf("node %s answers node %s, which reads no deliveries to a hook", n.id, id)
+	case n.kind == drover.KindWait:
+		other.sharers = append(other.sharers, n.at)
+	case n.kind == drover.KindRespond:
+		other.answered = true
+	}
+	return nil
+}
+
+// target is the node that a step names for its hook, or for its deliveries.
+func target(step *drover.Step) (id drover.NodeID, hook bool) {
+	switch {
+	case step.Wait != nil:
+		return step.Wait.From, true
+	case step.Release != nil:
+		return step.Release.Hook, true
+	case step.Respond != nil:
+		return step.Respond.To, false
+	}
+	return "", false
 }
 
 // close marks what the output needs, and whose failure fails the run. Users

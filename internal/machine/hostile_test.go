@@ -33,7 +33,7 @@ func hostile() []string {
 // spelling of run and verb: a command or a refusal, the same each time, and a
 // refusal that can be sent on.
 func FuzzDecodeCommand(f *testing.F) {
-	verbs := []string{"start", "stop", "tick", "deliver", "result", "child", "heard", "strat", "", "*", ">", strings.Repeat("v", 10_000)}
+	verbs := []string{"start", "stop", "tick", "deliver", "result", "child", "heard", "claimed", "strat", "", "*", ">", strings.Repeat("v", 10_000)}
 	for _, body := range hostile() {
 		for _, verb := range verbs {
 			f.Add("r", verb, []byte(body))
@@ -92,7 +92,7 @@ func refusal(t *testing.T, bad *drover.Error, because ...drover.Code) {
 // calls, one that waits, one that is over.
 func FuzzStates(f *testing.F) {
 	for state := range 3 {
-		for _, verb := range []string{"start", "stop", "tick", "deliver", "result", "child", "heard"} {
+		for _, verb := range []string{"start", "stop", "tick", "deliver", "result", "child", "heard", "claimed"} {
 			for _, body := range hostile() {
 				if len(body) < 10_000 {
 					f.Add(uint8(state), verb, []byte(body))

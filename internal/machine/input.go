@@ -18,7 +18,7 @@ func (f *fold) input(n *node, item, attempt int) (Value, error) {
 		return f.httpInput(n, item)
 	case drover.KindAgent:
 		return f.agentInput(n, item, attempt)
-	case drover.KindCall, drover.KindRun, drover.KindSet, drover.KindSleep, drover.KindWait:
+	case drover.KindCall, drover.KindRun, drover.KindSet, drover.KindSleep, drover.KindWait, drover.KindRelease, drover.KindRespond:
 	}
 	return f.value(n.input, n, item)
 }

@@ -275,7 +275,7 @@ func TestCommandsThatAreRefused(t *testing.T) {
 		{"start", `[]`, drover.CodeInvalidRequest},
 		{"start", `{"workflow":5}`, drover.CodeInvalidRequest},
 		{"start", `{}`, drover.CodeInvalidRequest},
-		{"start", `{"workflow":"a","hash":"b"}`, drover.CodeInvalidRequest},
+		{"start", `{"workflow":"a","definition":{}}`, drover.CodeInvalidRequest},
 		{"start", `{"workflow":"a.b"}`, drover.CodeInvalidID},
 		{"start", `{"workflow":"a","input":` + deep + `}`, drover.CodeInvalidRequest},
 		{"start", "{\"workflow\":\"a\",\"input\":\"\xff\"}", drover.CodeInvalidRequest},

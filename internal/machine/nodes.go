@@ -70,6 +70,10 @@ func (f *fold) decide(i int) {
 		f.sleep(i)
 	case drover.KindWait:
 		f.wait(i)
+	case drover.KindRelease:
+		f.releases(i)
+	case drover.KindRespond:
+		f.responds(i)
 	case drover.KindCall, drover.KindRequest, drover.KindHTTP, drover.KindAgent, drover.KindRun:
 		f.s.Ready = append(f.s.Ready, Active{Node: i, Item: drover.NoItem, Attempt: 1})
 	}
@@ -143,6 +147,12 @@ func (f *fold) finish(i int, mark Mark, output Value, err *drover.Error) {
 			ns.Started = f.now
 		}
 	}
+	if ns.Reading != nil {
+		ns.Reading.Got, ns.Reading.Size = nil, 0
+		if ns.Reading.Respond == "" {
+			ns.Reading = nil
+		}
+	}
 	delete(f.d.items, i)
 	f.close(i)
 	if n.needed {
@@ -156,6 +166,7 @@ func (f *fold) finish(i int, mark Mark, output Value, err *drover.Error) {
 			f.queue = append(f.queue, user)
 		}
 	}
+	f.hookOver(i, mark)
 }
 
 // set computes the value of a node.

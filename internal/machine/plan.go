@@ -25,6 +25,7 @@ type Plan struct {
 	maxParallel int
 	needed      int                          // how many nodes are
 	waits       map[string][]*node           // by the name of the delivery
+	claimers    []*node                      // waits that claim a token
 	undoes      map[drover.FunctionName]bool // functions of compensations
 }
 
@@ -53,6 +54,12 @@ type node struct {
 	contract   *drover.Contract
 	schema     *schema.Schema  // of the output
 	payload    *schema.Schema  // of the delivery to a wait
+	approval   *schema.Schema  // of a delivery that is a yes or no
+	hook       *hookPlan       // of a wait that claims a token
+	target     int             // the node whose hook this node reads, releases, or whose deliveries it answers; of one with hook: itself
+	sharers    []int           // waits that read the hook of this node
+	answered   bool            // a node answers what this wait has read
+	answer     *formula        // of a respond node
 	child      json.RawMessage // definition of the child, as canonical JSON
 	childInput *source
 	undo       *undoPlan
@@ -77,6 +84,9 @@ type policy struct {
 
 func (n *node) fans() bool      { return n.step.Fanout != nil }
 func (n *node) continues() bool { return n.step.OnError == drover.OnErrorContinue }
+
+// hooked reports whether the node is a wait for deliveries to a token.
+func (n *node) hooked() bool { return n.step.Wait != nil && n.step.Wait.Name == "" }
 
 // calls reports whether an attempt of the node is a message to a function.
 func (n *node) calls() bool { return n.function != "" }

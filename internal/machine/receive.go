@@ -76,6 +76,9 @@ func (c *Command) body(data []byte) *drover.Error {
 	case drover.VerbHeard:
 		c.Heard = &drover.HeardMessage{}
 		bad = read(c, data, c.Heard)
+	case drover.VerbClaimed:
+		c.Claimed = &drover.ClaimedMessage{}
+		bad = read(c, data, c.Claimed)
 	case drover.VerbStart, drover.VerbTick:
 	default:
 		bad = drover.Errorf(drover.CodeUnknownVerb, "run %s cannot be told to %q: use start, stop, tick or deliver", c.Run, cut(string(c.Verb), 60))
@@ -133,7 +136,7 @@ func checkStart(run drover.RunID, r *drover.StartRequest) *drover.Error {
 		r.Definition = nil
 	}
 	said := 0
-	for _, is := range []bool{r.Definition != nil, r.Hash != "", r.Workflow != ""} {
+	for _, is := range []bool{r.Definition != nil, r.Hash != "", r.Workflow != "" && r.Hash == ""} {
 		if is {
 			said++
 		}
@@ -165,6 +168,20 @@ func checkStart(run drover.RunID, r *drover.StartRequest) *drover.Error {
 	}
 	if p := r.Parent; p != nil && (p.Depth < 1 || len(p.Token) > 128 || p.Call.Run == "" || drover.ChildRunID(p.Call) != run) {
 		return invalid("has a parent that it is no child of: leave parent out")
+	}
+	return checkBrought(run, r)
+}
+
+// checkBrought checks the tokens that a start brings, and who is told.
+func checkBrought(run drover.RunID, r *drover.StartRequest) *drover.Error {
+	if len(r.Hooks) > drover.MaxStartHooks {
+		return drover.Errorf(drover.CodeTooLarge, "the start of run %s brings %d hooks, more than %d", run, len(r.Hooks), drover.MaxStartHooks)
+	}
+	for i, token := range r.Hooks {
+		if err := checkToken(token); err != nil {
+			e := drover.AsError(err, drover.CodeInvalidRequest)
+			return drover.Errorf(e.Code, "hook %d of the start of run %s cannot be: %s", i, run, e.Message)
+		}
 	}
 	return checkTold(run, r)
 }
@@ -217,15 +234,24 @@ func unpublishable(subject string) string {
 }
 
 func checkDeliver(r *drover.DeliverRequest) *drover.Error {
-	const name, id = 128, 256
-	if r.Name == "" || len(r.Name) > name {
+	const name, id, inbox = 128, 256, 256
+	switch {
+	case r.Name != "" && r.Hook != "":
+		return drover.Errorf(drover.CodeInvalidRequest, "a delivery is to a name or to a hook, and this one has both")
+	case r.Hook == "" && (r.Name == "" || len(r.Name) > name):
 		return drover.Errorf(drover.CodeInvalidRequest, "a delivery must name its wait, in 1 to %d bytes", name)
-	}
-	if len(r.ID) > id {
+	case len(r.Hook) > drover.MaxToken:
+		return drover.Errorf(drover.CodeInvalidRequest, "the token of a delivery has %d bytes, more than %d", len(r.Hook), drover.MaxToken)
+	case r.Hook == "" && r.Respond != "":
+		return drover.Errorf(drover.CodeInvalidRequest, "only a delivery to a hook is answered by the run: leave respond out")
+	case len(r.Respond) > inbox:
+		return drover.Errorf(drover.CodeTooLarge, "the inbox that a delivery wants its answer on has %d bytes, more than %d", len(r.Respond), inbox)
+	case len(r.ID) > id:
 		return drover.Errorf(drover.CodeTooLarge, "the id of a delivery has %d bytes, more than %d", len(r.ID), id)
 	}
 	if r.Payload = compact(r.Payload); len(r.Payload) > drover.MaxValue {
-		return drover.Errorf(drover.CodeTooLarge, "the payload of delivery %q has %d bytes, more than %d: pass a reference to it", r.Name, len(r.Payload), drover.MaxValue)
+		return drover.Errorf(drover.CodeTooLarge, "the payload of delivery %q has %d bytes, more than %d: pass a reference to it",
+			cut(r.Name+r.Hook, shownToken), len(r.Payload), drover.MaxValue)
 	}
 	return nil
 }

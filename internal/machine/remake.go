@@ -49,6 +49,47 @@ func (f *fold) remake(o Owed) error {
 		f.withdraw()
 	case EffectCall, EffectCancel, EffectStart, EffectStop:
 		return f.remakeNode(o)
+	case EffectClaim, EffectRelease, EffectHandOver, EffectRespond:
+		return f.remakeHook(o)
+	}
+	return nil
+}
+
+// remakeHook makes an effect of a hook again.
+func (f *fold) remakeHook(o Owed) error {
+	switch o.Kind {
+	case EffectClaim:
+		at := f.s.hook(o.Token)
+		if at < 0 || f.s.Hooks[at].Mark == HookHanded {
+			return nil
+		}
+		h, c := &f.s.Hooks[at], &Claim{}
+		if h.Node > 0 {
+			var err error
+			if c, err = f.said(h.Node - 1); err != nil {
+				return err
+			}
+		}
+		if e := f.claimEffect(c, h); e.Node == o.Node {
+			f.effect(e)
+		}
+	case EffectRelease:
+		f.effect(f.releaseEffect(o))
+	case EffectHandOver:
+		if f.s.successor() != "" {
+			f.effect(f.handOver())
+		}
+	case EffectRespond:
+		if i, ok := f.p.index[o.Node]; ok && f.p.nodes[i].kind == drover.KindRespond {
+			e, ok, err := f.response(i)
+			if err != nil {
+				return err
+			}
+			if ok {
+				f.effect(e)
+			}
+		}
+	case EffectCall, EffectCancel, EffectWithdraw, EffectStart, EffectStop, EffectTell, EffectDone, EffectDeliver:
 	}
 	return nil
 }
@@ -71,7 +112,7 @@ func (f *fold) remakeNode(o Owed) error {
 	case EffectStop:
 		f.effect(f.stopChild(n, id))
 		return nil
-	case EffectCall, EffectStart, EffectTell, EffectDone, EffectDeliver, EffectWithdraw:
+	case EffectCall, EffectStart, EffectTell, EffectDone, EffectDeliver, EffectWithdraw, EffectClaim, EffectRelease, EffectHandOver, EffectRespond:
 	}
 	a := &Active{Node: i, Item: item, Attempt: o.Attempt}
 	if n.kind != drover.KindRun || o.Undo || !n.step.Run.Detach {

@@ -22,6 +22,8 @@ var update = flag.Bool("update", false, "write what scripts give into their file
 //	ok <call> <output>       error <call> <error>     beat <call>
 //	child <call> <status> <result or error>
 //	deliver <name> <payload> [id]
+//	hook <token> <payload> [id]     ask <token> <payload>     deliver to a hook; the token may be @<node>
+//	owned <node> <token>     taken <node> <token>     lost <node> <token>
 //	stop [reason]            tick                     pass <duration>
 //	heard <index> <attempt> <receipt or error>
 //	why                      show
@@ -91,6 +93,17 @@ func (w *world) script(line string) string {
 	case "deliver":
 		payload, id, _ := strings.Cut(second, " ")
 		w.deliver(first, payload, id)
+	case "hook":
+		payload, id, _ := strings.Cut(second, " ")
+		w.deliverHook(w.token(first), payload, id)
+	case "ask":
+		w.hookFrom(drover.DeliverRequest{Hook: w.token(first), Claim: 7, Payload: json.RawMessage(second), Respond: "inbox.1"})
+	case "owned":
+		w.owned(first, w.token(second))
+	case "taken":
+		w.taken(first, second, false)
+	case "lost":
+		w.taken(first, second, true)
 	case "stop":
 		w.stop(rest)
 	case "tick":
@@ -157,10 +170,24 @@ func showEffect(e Effect) string {
 		if e.Value.Key != "" {
 			text = effectName(e) + " value " + e.Value.Key
 		}
+	case e.Kind == EffectClaim:
+		c := *e.Claim
+		c.Proof = ""
+		text += " " + show(c)
+	case e.Kind == EffectRespond:
+		text += " " + string(orNull(e.Value.JSON))
+	case e.Kind == EffectHandOver:
+		text += " " + show(e.Start) + " " + string(orNull(e.Value.JSON))
+		for _, d := range e.Deliveries {
+			text += fmt.Sprintf("\n  %s to %s: %s", d.ID, d.Token, orNull(d.Payload.JSON))
+		}
 	case e.Kind == EffectDone || e.Kind == EffectTell:
 		text += " " + string(orNull(e.Value.JSON))
 		if e.Outcome != nil && e.Outcome.Error != nil {
 			text += " " + e.Outcome.Error.Error()
+		}
+		if e.Outcome != nil && e.Outcome.Unread > 0 {
+			text += fmt.Sprintf(" (%d unread)", e.Outcome.Unread)
 		}
 	}
 	return text + "\n"

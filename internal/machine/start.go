@@ -31,6 +31,7 @@ func begin(p *Plan, c *Command, v Values) (Step, error) {
 	if p.Definition.Timeout > 0 {
 		s.Due = after(f.ceil, time.Duration(p.Definition.Timeout))
 	}
+	s.bring(c.Start.Hooks, f.now)
 	s.Input = f.keep(compact(c.Start.Input), subjects.InputKey(s.Run))
 	for i := range p.nodes {
 		if f.d.unmet[i] == 0 {
@@ -38,6 +39,7 @@ func begin(p *Plan, c *Command, v Values) (Step, error) {
 		}
 	}
 	f.advance()
+	f.sayBrought()
 	f.answer = drover.StartReply{RunID: s.Run, Created: true, Status: f.shown()}
 	if len(f.need) > 0 {
 		return Step{}, &NeedError{Keys: f.need}
@@ -53,12 +55,7 @@ func admit(p *Plan, c *Command) *drover.Error {
 	if parent := c.Start.Parent; parent != nil && parent.Depth > drover.MaxDepth {
 		return drover.Errorf(drover.CodeTooLarge, "run %s would be nested %d deep in other runs, more than %d: let a run not start itself", c.Run, parent.Depth, drover.MaxDepth)
 	}
-	if p.input != nil {
-		if err := p.input.Validate(orNull(c.Start.Input)); err != nil {
-			return drover.Errorf(drover.CodeInvalidInput, "the input of run %s does not fit the input_schema: %s", c.Run, err)
-		}
-	}
-	return nil
+	return p.CheckInput(c.Run, c.Start.Input)
 }
 
 func newState(p *Plan, c *Command) *State {

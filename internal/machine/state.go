@@ -44,6 +44,7 @@ type State struct {
 	Calls     int                   `json:"cal,omitempty"` // nodes and items that were set off, of MaxCalls
 	Inline    int                   `json:"inl,omitempty"` // bytes of values that are kept in the record
 	Kept      int                   `json:"kep,omitempty"` // bytes of errors of attempts that are kept in the record
+	Hooks     []Hook                `json:"hok,omitempty"` // tokens that the run claims, holds, or has handed over
 	Unread    []Unread              `json:"unr,omitempty"` // deliveries that no wait has read, oldest first
 	Seen      []string              `json:"see,omitempty"` // digests of the latest deliveries that had an id
 	Notify    []Subscriber          `json:"sub,omitempty"`
@@ -68,6 +69,7 @@ type NodeState struct {
 	Error    *drover.Error `json:"x,omitempty"`
 	Failed   []Failure     `json:"f,omitempty"` // attempts that failed, oldest first, as far as they were kept
 	Items    *Items        `json:"g,omitempty"` // of a fan-out that was expanded
+	Reading  *Reading      `json:"w,omitempty"` // of a wait
 }
 
 // Mark is the status of a node or an item, as one letter.
@@ -124,9 +126,11 @@ const (
 
 // Unread is a delivery that no wait has read.
 type Unread struct {
-	Name    string `json:"n"`
+	Name    string `json:"n,omitempty"` // of the wait
+	Hook    string `json:"k,omitempty"` // or the token
 	Payload Value  `json:"p,omitzero"`
 	At      Millis `json:"t"`
+	Respond string `json:"r,omitempty"` // inbox that gets an answer
 }
 
 // Subscriber is one who is told the outcome.

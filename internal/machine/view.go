@@ -20,7 +20,7 @@ func View(p *Plan, s *State, v Values, all bool) drover.Run {
 	r := drover.Run{
 		ID: s.Run, Workflow: s.Workflow, Definition: s.Hash, Status: s.Status, Error: s.Error, Tags: maps.Clone(s.Tags),
 		Input: w.json(s.Input), CreatedAt: s.Created.Time(), StartedAt: moment(s.Created), EndedAt: moment(s.Ended),
-		Deadline: moment(s.Due), Unread: len(s.Unread), Applied: s.Applied, Nodes: make([]drover.Node, 0, len(s.Nodes)),
+		Deadline: moment(s.Due), Unread: len(s.Unread), Successor: s.successor(), Applied: s.Applied, Nodes: make([]drover.Node, 0, len(s.Nodes)),
 	}
 	if s.Status == drover.StatusCompleted {
 		r.Result = w.json(s.Result)
@@ -176,6 +176,9 @@ func (w *viewer) node(i int) drover.Node {
 	}
 	if n.kind == drover.KindRun && ns.Attempts > 0 {
 		x.Child = drover.ChildRunID(drover.CallID{Run: w.s.Run, Node: n.id, Item: drover.NoItem, Attempt: ns.Attempts})
+	}
+	if at := w.s.hookOf(i); at >= 0 && w.s.Hooks[at].Mark != HookHanded {
+		x.Hook = w.s.Hooks[at].Token
 	}
 	if ns.Items != nil {
 		x.Items, x.Compensation = w.items(i), w.sumUndo(i)

@@ -1,26 +1,38 @@
 package machine
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
-	"maps"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/expression"
 	"github.com/droverhq/drover/subjects"
 )
 
-// wait gives a node the oldest delivery of its name, or parks it until one comes.
+// Reading is what a wait has read. It is kept only where the payload alone does
+// not say it.
+type Reading struct {
+	Got     []Value `json:"g,omitempty"` // payloads of a wait that collects them, oldest first, until it is over
+	Size    int     `json:"s,omitempty"` // bytes of those
+	Respond string  `json:"r,omitempty"` // inbox that came with the latest, where a node answers it
+}
+
+// wait parks a node until what it waits for was delivered, which may be there
+// already.
 func (f *fold) wait(i int) {
 	n := f.p.nodes[i]
 	f.begins(i)
-	for at := range f.s.Unread {
-		if u := f.s.Unread[at]; u.Name == n.step.Wait.Name {
-			f.s.Unread = slices.Delete(f.s.Unread, at, at+1)
-			f.finish(i, MarkDone, u.Payload, nil)
+	switch {
+	case n.hook != nil:
+		if !f.claim(i) {
 			return
 		}
+	case n.step.Wait.From != "" && f.s.hookOf(n.target) < 0:
+		f.finish(i, MarkFailed, Value{}, drover.Errorf(drover.CodeReleased,
+			"node %s waits for deliveries to the hook of node %s, which the run does not hold any more", n.id, n.step.Wait.From))
+		return
 	}
 	f.s.Nodes[i].Status = MarkWaiting
 	a := Active{Kind: ActiveWait, Node: i, Item: drover.NoItem, Attempt: 1, Since: f.now}
@@ -28,103 +40,202 @@ func (f *fold) wait(i int) {
 		a.Due = after(f.ceil, n.timeout)
 	}
 	f.add(a)
+	f.serve(i)
 }
 
-// deliver takes a delivery to the run.
-func (f *fold) deliver(m *drover.DeliverRequest, seq uint64) {
-	if f.refused = f.deliverable(m); f.refused != nil {
+// serve gives a wait what is unread and meant for it, until it is over.
+func (f *fold) serve(i int) {
+	for f.find(i, drover.NoItem) >= 0 && len(f.need) == 0 {
+		at := slices.IndexFunc(f.s.Unread, func(u Unread) bool { return f.s.fits(f.p, i, u.Name, u.Hook) })
+		if at < 0 {
+			return
+		}
+		u := f.s.Unread[at]
+		f.s.Unread = slices.Delete(f.s.Unread, at, at+1)
+		if f.fresh(i, u) {
+			f.read(i, u.Payload, u.Respond)
+		}
+	}
+}
+
+// fits reports whether a wait that is not over may read a delivery now. Nothing
+// is read before it is certain that the run holds the token.
+func (s *State) fits(p *Plan, i int, name, token string) bool {
+	n := p.nodes[i]
+	if !n.hooked() {
+		return token == "" && n.step.Wait.Name == name
+	}
+	at := s.hookOf(n.target)
+	return at >= 0 && token != "" && s.Hooks[at].Token == token && s.Hooks[at].Mark == HookOwned
+}
+
+// fresh holds what was accepted before the node had asked for its token to the
+// schema of the node, which was not known for it then. It fails the node where
+// the payload does not fit.
+func (f *fold) fresh(i int, u Unread) bool {
+	n := f.p.nodes[i]
+	if u.Hook == "" || f.p.nodes[n.target].payload == nil || !f.s.Hooks[f.s.hookOf(n.target)].Brought {
+		return true
+	}
+	raw, err := f.load(u.Payload)
+	if err != nil {
+		return false
+	}
+	if err := validate(f.p.nodes[n.target].payload, raw); err != nil {
+		f.spoilWait(i, drover.Errorf(drover.CodeInvalidInput, "a delivery that came before node %s does not fit its schema: %s", n.id, err))
+		return false
+	}
+	return true
+}
+
+// read gives a wait one delivery.
+func (f *fold) read(i int, payload Value, respond string) {
+	n, ns := f.p.nodes[i], &f.s.Nodes[i]
+	f.changed = true
+	if n.hooked() {
+		f.s.Hooks[f.s.hookOf(n.target)].Read++
+	}
+	if n.answered && (respond != "" || ns.Reading != nil) {
+		ns.reading().Respond = respond
+	}
+	if !n.step.Wait.Collects() {
+		f.remove(f.find(i, drover.NoItem))
+		f.finish(i, MarkDone, payload, nil)
 		return
 	}
-	digest := ""
-	if m.ID != "" {
-		digest = deliveryDigest(m)
-		for _, seen := range f.s.Seen {
-			if seen[:idDigits] != digest[:idDigits] {
-				continue
-			}
-			if seen != digest {
-				f.refused = drover.Errorf(drover.CodeConflict, "run %s had a delivery with the id %q and another name or payload: use another id", f.s.Run, m.ID)
-				return
-			}
-			f.answer = drover.DeliverReply{RunID: f.s.Run, Repeat: true, Unread: len(f.s.Unread)}
+	f.collect(i, payload)
+}
+
+func (ns *NodeState) reading() *Reading {
+	if ns.Reading == nil {
+		ns.Reading = &Reading{}
+	}
+	return ns.Reading
+}
+
+// collect adds a payload to what a wait has read, and ends the wait where that
+// is enough.
+func (f *fold) collect(i int, payload Value) {
+	n := f.p.nodes[i]
+	r := f.s.Nodes[i].reading()
+	r.Got = append(r.Got, payload)
+	r.Size += payload.bytes()
+	switch {
+	case r.Size+len(r.Got)+1 > drover.MaxValue: // with commas and brackets
+		f.spoilWait(i, drover.Errorf(drover.CodeTooLarge,
+			"the %d payloads that node %s has read are more than %d bytes: deliver references to what is big, or wait for fewer", len(r.Got), n.id, drover.MaxValue))
+		return
+	case len(r.Got) > drover.MaxUnread:
+		f.spoilWait(i, drover.Errorf(drover.CodeTooLarge,
+			"node %s has read %d payloads, and its until was true of none: add a count", n.id, len(r.Got)))
+		return
+	}
+	enough := n.step.Wait.Count > 0 && len(r.Got) >= n.step.Wait.Count
+	if !enough && n.until != nil {
+		var err error
+		if enough, err = f.until(n, r.Got); err != nil {
+			f.spoilWait(i, err)
 			return
 		}
 	}
-	if len(f.s.Unread) >= drover.MaxUnread {
-		f.refused = drover.Errorf(drover.CodeFull, "run %s has %d deliveries that no wait has read, and takes no more: try again later", f.s.Run, len(f.s.Unread))
+	if !enough {
 		return
 	}
-	f.changed = true
-	if digest != "" {
-		const most = 2000
-		if len(f.s.Seen) >= most {
-			f.s.Seen = slices.Delete(f.s.Seen, 0, len(f.s.Seen)-most+1)
-		}
-		f.s.Seen = append(f.s.Seen, digest)
+	list, err := f.list(r.Got)
+	if err != nil {
+		return // it is loaded first
 	}
-	f.due(nil)
-	f.advance()
-	f.receive(m, seq)
-	f.advance()
-	f.answer = drover.DeliverReply{RunID: f.s.Run, Unread: len(f.s.Unread)}
+	f.remove(f.find(i, drover.NoItem))
+	f.finish(i, MarkDone, f.keep(list, subjects.OutputKey(f.callID(n, drover.NoItem, false, 1))), nil)
 }
 
-// receive hands a delivery to the wait that was there first, or keeps it.
-func (f *fold) receive(m *drover.DeliverRequest, seq uint64) {
-	payload := f.keep(m.Payload, subjects.DeliveredKey(f.s.Run, seq))
-	first := -1
-	for at := range f.s.Active {
-		a := &f.s.Active[at]
-		if a.Kind != ActiveWait || f.p.nodes[a.Node].step.Wait.Name != m.Name {
+// bytes is the size of a value as JSON.
+func (v Value) bytes() int {
+	if v.Key != "" {
+		return v.Size
+	}
+	return len(orNull(v.JSON))
+}
+
+// list makes a list of values. Its error is errMissing.
+func (f *fold) list(values []Value) (json.RawMessage, error) {
+	var missing error
+	out := []byte{'['}
+	for k, v := range values {
+		raw, err := f.load(v)
+		if err != nil {
+			missing = err // of the others as well, so that all are loaded at once
 			continue
 		}
-		if b := first; b < 0 || a.Since < f.s.Active[b].Since || a.Since == f.s.Active[b].Since && a.Node < f.s.Active[b].Node {
-			first = at
+		if k > 0 {
+			out = append(out, ',')
 		}
+		out = append(out, raw...)
 	}
-	if first < 0 {
-		f.s.Unread = append(f.s.Unread, Unread{Name: m.Name, Payload: payload, At: f.now})
+	return append(out, ']'), missing
+}
+
+// until evaluates what a wait reads up to.
+func (f *fold) until(n *node, got []Value) (bool, error) {
+	raw, err := f.list(got)
+	if err != nil {
+		return false, err
+	}
+	all, err := expression.Decode(raw)
+	if err != nil {
+		return false, drover.Errorf(drover.CodeExpression, "a payload cannot be read: %s", err)
+	}
+	env, err := f.env(n.until, n, drover.NoItem)
+	if err != nil {
+		return false, err
+	}
+	now := *env
+	now.Payloads = all
+	if list, ok := all.([]any); ok {
+		now.Payload = list[len(list)-1]
+	}
+	v, err := n.until.expr.Eval(now)
+	if err != nil {
+		return false, drover.Errorf(drover.CodeExpression, "%s", err)
+	}
+	return v == true, nil
+}
+
+// spoilWait fails a wait because of what it has read.
+func (f *fold) spoilWait(i int, err error) {
+	if errors.Is(err, errMissing) {
 		return
 	}
-	node := f.s.Active[first].Node
-	f.remove(first)
-	f.finish(node, MarkDone, payload, nil)
-}
-
-// deliverable says why a delivery cannot be taken, or nil.
-func (f *fold) deliverable(m *drover.DeliverRequest) *drover.Error {
-	if f.s.Terminal() || f.s.Undo != nil {
-		return drover.Errorf(drover.CodeTerminal, "run %s is over (%s), and takes no more deliveries", f.s.Run, f.s.Status)
+	f.remove(f.find(i, drover.NoItem))
+	e := drover.AsError(err, drover.CodeExpression)
+	if e.Code == drover.CodeExpression {
+		f.spoil(i, drover.NoItem, "wait.until", e)
+		return
 	}
-	waits := f.p.waits[m.Name]
-	if len(waits) == 0 {
-		known := "it has no waits"
-		if len(f.p.waits) > 0 {
-			known = "it waits for " + names(slices.Sorted(maps.Keys(f.p.waits)))
-		}
-		return drover.Errorf(drover.CodeNotFound, "run %s has no wait named %q: %s", f.s.Run, m.Name, known)
-	}
-	for _, n := range waits {
-		if err := validate(n.payload, m.Payload); err != nil {
-			return drover.Errorf(drover.CodeInvalidInput, "the payload does not fit the schema of wait %s: %s", n.id, err)
-		}
-	}
-	return nil
-}
-
-// idDigits are the digits of a digest that are of the delivery's id.
-const idDigits = 16
-
-// deliveryDigest is short: idDigits for the id, and as many for the rest.
-func deliveryDigest(m *drover.DeliverRequest) string {
-	id := sha256.Sum256([]byte(m.ID))
-	rest := sha256.Sum256([]byte(strings.Join([]string{m.Name, string(orNull(compact(m.Payload)))}, "\x00")))
-	return base64.RawURLEncoding.EncodeToString(id[:idDigits*6/8]) + base64.RawURLEncoding.EncodeToString(rest[:idDigits*6/8])
+	f.finish(i, MarkFailed, Value{}, e)
 }
 
 // waitOver fails a wait whose time is up.
 func (f *fold) waitOver(i int) {
+	f.finish(i, MarkFailed, Value{}, drover.Errorf(drover.CodeTimeout, "%s within %s", f.missed(i), f.p.nodes[i].timeout))
+}
+
+// missed says what a wait has not got.
+func (f *fold) missed(i int) string {
 	n := f.p.nodes[i]
-	f.finish(i, MarkFailed, Value{}, drover.Errorf(drover.CodeTimeout,
-		"nothing named %q was delivered to node %s within %s", n.step.Wait.Name, n.id, n.timeout))
+	if r := f.s.Nodes[i].Reading; r != nil && len(r.Got) > 0 {
+		return fmt.Sprintf("node %s has read %d deliveries, and not enough,", n.id, len(r.Got))
+	}
+	if !n.hooked() {
+		return fmt.Sprintf("nothing named %q was delivered to node %s", n.step.Wait.Name, n.id)
+	}
+	at := f.s.hookOf(n.target)
+	if at < 0 {
+		return fmt.Sprintf("nothing was delivered to node %s", n.id)
+	}
+	h := &f.s.Hooks[at]
+	if h.Mark == HookClaiming {
+		return fmt.Sprintf("nobody has said whether node %s has token %q", n.id, cut(h.Token, shownToken))
+	}
+	return fmt.Sprintf("nothing was delivered to hook %q of node %s", cut(h.Token, shownToken), n.id)
 }

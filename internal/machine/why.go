@@ -126,11 +126,7 @@ func (g *group) say(r *drover.Reason) {
 	case ActiveSleep:
 		r.Waiting, r.Text = "timer", fmt.Sprintf("%s %s until %s", g.who(), g.verb("sleeps", "sleep"), r.Until)
 	case ActiveWait:
-		r.Waiting, r.On = "delivery", g.n.step.Wait.Name
-		r.Text = fmt.Sprintf("%s for a delivery named %q", waits, r.On)
-		if r.Until != "" {
-			r.Text += ", at the latest until " + r.Until
-		}
+		g.wait(r)
 	case ready:
 		r.Waiting = "slot"
 		r.Text = fmt.Sprintf("%s until one of the %d calls that may be in flight ends", waits, g.p.maxParallel) + g.last()

@@ -139,11 +139,16 @@ func (w *world) checkRemake(step Step, loaded map[string]json.RawMessage) {
 	if err != nil {
 		w.t.Fatalf("effects: %v", err)
 	}
-	if len(effects) != len(step.Effects) {
+	made := slices.Clone(step.Effects)
+	if len(effects) < len(made) { // a call that was answered in the fold that made it
+		f := fold{p: w.p, s: s}
+		made = slices.DeleteFunc(made, func(e Effect) bool { return e.Kind == EffectCall && f.outstanding(&e.Call.ID, ActiveCall) < 0 })
+	}
+	if len(effects) != len(made) {
 		w.t.Fatalf("made %s again of %s", showEffects(effects), showEffects(step.Effects))
 	}
 	for i := range effects {
-		if x, y := show(effects[i]), show(step.Effects[i]); x != y {
+		if x, y := show(effects[i]), show(made[i]); x != y {
 			w.t.Fatalf("effect %d made again\n%s\nof\n%s", i, x, y)
 		}
 	}
@@ -323,6 +328,18 @@ func effectName(e Effect) string {
 		return fmt.Sprintf("deliver %d@%d", e.Index, e.Attempt)
 	case EffectWithdraw:
 		return fmt.Sprintf("withdraw %v", e.Functions)
+	case EffectClaim:
+		return fmt.Sprintf("claim %s for %s", e.Token, e.Claim.ID)
+	case EffectRelease:
+		text := fmt.Sprintf("release %s of %s", e.Token, e.ClaimID)
+		if e.Until > 0 {
+			text += fmt.Sprintf(" at +%s", e.Until.Time().Sub(epoch))
+		}
+		return text
+	case EffectHandOver:
+		return fmt.Sprintf("hand over %q of %q to %s", e.Start.Hooks, e.ClaimIDs, e.To)
+	case EffectRespond:
+		return fmt.Sprintf("respond %d to %s", e.Status, e.Inbox)
 	case EffectTell, EffectDone:
 	}
 	return string(e.Kind)
