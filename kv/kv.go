@@ -107,17 +107,43 @@ type Registered struct {
 	Hash drover.Hash
 }
 
-// Hooks keeps exclusive claims on tokens, which may be any text.
+// Hooks keeps exclusive claims on tokens, which may be any text, and the ids of
+// what was sent to them.
 type Hooks interface {
+	Claims
+	Reservations
+}
+
+// Claims keeps claims on tokens.
+type Claims interface {
 	// Claim takes a token, and gives the revision of the claim. ErrConflict:
 	// it is taken, perhaps by an earlier call of this one whose answer was
 	// missing; Get tells.
 	Claim(ctx context.Context, token string, claim []byte) (revision uint64, err error)
-	// Get reads a claim. The error is drover.CodeNotFound where the token is free.
+	// Get reads a claim, from the leader. The error is drover.CodeNotFound where
+	// the token is free.
 	Get(ctx context.Context, token string) (Record, error)
+	// Update writes a claim that has this revision, and gives its new one.
+	// ErrConflict: the token is free, or its claim has another revision.
+	Update(ctx context.Context, token string, revision uint64, claim []byte) (uint64, error)
 	// Release frees a token whose claim has this revision. ErrConflict: it is
-	// free, or taken anew.
+	// free, or its claim has another revision.
 	Release(ctx context.Context, token string, revision uint64) error
+	// Scan visits all claims in the order of their last writes, until visit
+	// gives false. One that is written meanwhile may be visited twice, the later
+	// time with the later revision. The claim is the visitor's to keep.
+	Scan(ctx context.Context, visit func(token string, rec Record) bool) error
+}
+
+// Reservations keeps something for each id that was sent to a token, for a time.
+type Reservations interface {
+	// Reserve writes the reservation of an id, if it has this revision, 0 for
+	// none, and lets it expire after ttl, whole seconds of at least one. With
+	// ErrConflict it gives the one that is there, or nothing.
+	Reserve(ctx context.Context, token, id string, revision uint64, data []byte, ttl time.Duration) (Record, error)
+	// Reserved reads a reservation, from the leader. The error is
+	// drover.CodeNotFound where there is none.
+	Reserved(ctx context.Context, token, id string) (Record, error)
 }
 
 // Fleet keeps who lives and who owns what.

@@ -15,6 +15,8 @@ const (
 	HeaderDelivery  = "Drover-Delivery"  // outcome: its delivery id
 	HeaderNotify    = "Drover-Notify"    // queued delivery: JSON of the drover.Notify
 	HeaderCode      = "Drover-Error"     // answer: the code of an error
+	HeaderAnswered  = "Drover-Status"    // what a run answers to a delivery: a status of HTTP
+	HeaderMore      = "Drover-More"      // answer: "1", another one follows
 )
 
 // The headers of the server that Drover uses.

@@ -1,7 +1,10 @@
 package subjects
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
+	"fmt"
 	"hash/fnv"
 	"strconv"
 	"strings"
@@ -157,6 +160,18 @@ func NameKeys() string { return "name.*" }
 
 // HookKey is the key of the claim of a hook's token, which may be any text.
 func HookKey(token string) string { return Encode(token) }
+
+// HookKeys matches every HookKey, and no HookIDKey.
+func HookKeys() string { return "*" }
+
+// TokenOfKey gives the token of a HookKey.
+func TokenOfKey(key string) (string, bool) { return Decode(key) }
+
+// HookIDKey is the key of an id that was sent to a token; both may be any text.
+func HookIDKey(token, id string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d:%s%s", len(token), token, id))
+	return "id." + hex.EncodeToString(sum[:16])
+}
 
 // SettingsKey is the key of the settings that a fleet was set up with.
 func SettingsKey() string { return "settings" }

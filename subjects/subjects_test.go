@@ -57,6 +57,7 @@ func TestSpelling(t *testing.T) {
 		{OutputKey(call), "r1.node.plan.2"},
 		{OutputKey(item), "r1.node._w6k.7.undo.1"},
 		{HookKey("order/7"), "_b3JkZXIvNw"},
+		{HookIDKey("order/7", "a"), "id.e5dd32db9e1ba3159d805c669a10b72b"},
 	} {
 		if tc.got != tc.want {
 			t.Errorf("%q, want %q", tc.got, tc.want)
@@ -195,6 +196,22 @@ func FuzzOutputKey(f *testing.F) {
 			if OutputKey(x) == reserved {
 				t.Fatalf("call %v has the key %q", x, reserved)
 			}
+		}
+	})
+}
+
+// FuzzHookIDKey: two ids of tokens never have one key, nor that of a claim.
+func FuzzHookIDKey(f *testing.F) {
+	f.Add("a", "b", "ab", "")
+	f.Add("order/7", "1", "order/7", "1")
+	f.Add("1:a", "", "", "1:a")
+	f.Fuzz(func(t *testing.T, token, id, token2, id2 string) {
+		a, b := HookIDKey(token, id), HookIDKey(token2, id2)
+		if (a == b) != (token == token2 && id == id2) {
+			t.Fatalf("%q of %q has the key %q, and %q of %q the key %q", id, token, a, id2, token2, b)
+		}
+		if _, claim := TokenOfKey(a); claim {
+			t.Fatalf("%q of %q has the key of a claim, %q", id, token, a)
 		}
 	})
 }

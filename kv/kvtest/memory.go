@@ -223,24 +223,6 @@ func (d definitions) List(context.Context) ([]kv.Registered, error) {
 	return list, nil
 }
 
-type hooks struct{ *bucket }
-
-func (h hooks) Claim(_ context.Context, token string, claim []byte) (uint64, error) {
-	return h.put(subjects.HookKey(token), 0, claim)
-}
-
-func (h hooks) Get(_ context.Context, token string) (kv.Record, error) {
-	rec, ok := h.get(subjects.HookKey(token))
-	if !ok {
-		return rec, drover.Errorf(drover.CodeNotFound, "nobody has claimed the token %q", token)
-	}
-	return rec, nil
-}
-
-func (h hooks) Release(_ context.Context, token string, revision uint64) error {
-	return h.remove(subjects.HookKey(token), revision)
-}
-
 type fleet struct{ *bucket }
 
 func (f fleet) Join(ctx context.Context, id string, info []byte, ttl time.Duration) (kv.Member, error) {

@@ -123,29 +123,3 @@ func testDefinitions(t *testing.T, s *kv.Store) {
 		t.Fatalf("list %v, error %v", list, err)
 	}
 }
-
-func testHooks(t *testing.T, s *kv.Store) {
-	ctx := t.Context()
-	const token = "order/7 > *.é"
-	_, err := s.Hooks.Get(ctx, token)
-	want(t, err, drover.CodeNotFound)
-	rev, err := s.Hooks.Claim(ctx, token, []byte("run a"))
-	want(t, err, nil)
-	_, err = s.Hooks.Claim(ctx, token, []byte("run b"))
-	want(t, err, kv.ErrConflict)
-	rec, err := s.Hooks.Get(ctx, token)
-	if err != nil || string(rec.Data) != "run a" || rec.Revision != rev {
-		t.Fatalf("claim %q at %d, error %v", rec.Data, rec.Revision, err)
-	}
-	want(t, s.Hooks.Release(ctx, token, rev+1), kv.ErrConflict)
-	want(t, s.Hooks.Release(ctx, token, rev), nil)
-	want(t, s.Hooks.Release(ctx, token, rev), kv.ErrConflict)
-	_, err = s.Hooks.Get(ctx, token)
-	want(t, err, drover.CodeNotFound)
-	next, err := s.Hooks.Claim(ctx, token, []byte("run b"))
-	want(t, err, nil)
-	want(t, s.Hooks.Release(ctx, token, rev), kv.ErrConflict)
-	if rec, err := s.Hooks.Get(ctx, token); err != nil || rec.Revision != next {
-		t.Fatalf("the old owner's release freed the claim of the next one: %v", err)
-	}
-}
