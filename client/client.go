@@ -167,11 +167,33 @@ func (c *Client) Fleet(ctx context.Context) (drover.FleetReply, error) {
 // request asks the API, again and again while nobody can answer, and reads the
 // answer into reply unless that is nil.
 func (c *Client) request(ctx context.Context, verb string, req, reply any) error {
+	data, err := encode(verb, req)
+	if err != nil {
+		return err
+	}
+	var answer *nats.Msg
+	limit := answerTime(verb)
+	err = c.repeat(ctx, verb, limit, func(ctx context.Context) (err error) {
+		answer, err = c.try(ctx, limit, verb, data)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return read(verb, answer, reply)
+}
+
+func encode(verb string, req any) ([]byte, error) {
 	data, err := json.Marshal(req)
 	if err != nil {
-		return drover.Errorf(drover.CodeInvalidRequest, "the request for %s is no JSON: %v", verb, err)
+		return nil, drover.Errorf(drover.CodeInvalidRequest, "the request for %s is no JSON: %v", verb, err)
 	}
-	limit := answerTime(verb)
+	return data, nil
+}
+
+// repeat asks until the answer is another than that nobody can answer, or
+// patience is over. limit is that of one answer.
+func (c *Client) repeat(ctx context.Context, verb string, limit time.Duration, ask func(context.Context) error) error {
 	total := c.patience
 	if limit == listTime {
 		total = max(total, limit)
@@ -179,11 +201,8 @@ func (c *Client) request(ctx context.Context, verb string, req, reply any) error
 	patience, stop := context.WithTimeout(ctx, total)
 	defer stop()
 	for pause := againFirst; ; pause = min(2*pause, againMost) {
-		answer, err := c.try(patience, limit, verb, data)
-		if err == nil {
-			return read(verb, answer, reply)
-		}
-		if !errors.Is(err, drover.CodeUnavailable) || c.nc.IsClosed() {
+		err := ask(patience)
+		if err == nil || !errors.Is(err, drover.CodeUnavailable) || c.nc.IsClosed() {
 			return err
 		}
 		select {
@@ -201,9 +220,9 @@ func (c *Client) request(ctx context.Context, verb string, req, reply any) error
 // answerTime is how long one answer may take.
 func answerTime(verb string) time.Duration {
 	switch verb {
-	case "start", "stop", "tick", "deliver", "definition.put", "dead.requeue":
+	case "start", "stop", "tick", "deliver", "definition.put", "dead.requeue", "hook.deliver", "hook.release":
 		return commandTime
-	case "list", "dead.list", "fleet":
+	case "list", "dead.list", "fleet", "hook.list", verbMany:
 		return listTime
 	default:
 		return readTime
@@ -214,19 +233,25 @@ func answerTime(verb string) time.Duration {
 func (c *Client) try(ctx context.Context, limit time.Duration, verb string, data []byte) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	m, err := c.nc.RequestWithContext(ctx, c.names.API(verb), data)
+	if err != nil {
+		return nil, c.unanswered(verb, len(data), err)
+	}
+	return m, answered(m)
+}
+
+// unanswered says why a request of so many bytes has no answer.
+func (c *Client) unanswered(verb string, size int, err error) error {
 	subject := c.names.API(verb)
-	m, err := c.nc.RequestWithContext(ctx, subject, data)
 	switch {
-	case err == nil:
-		return m, answered(m)
 	case errors.Is(err, nats.ErrNoResponders):
-		return nil, drover.Errorf(drover.CodeUnavailable,
+		return drover.Errorf(drover.CodeUnavailable,
 			"no worker answers at %s: start one with this prefix, on the server at %s", subject, c.nc.ConnectedUrlRedacted())
 	case errors.Is(err, nats.ErrMaxPayload):
-		return nil, drover.Errorf(drover.CodeTooLarge,
-			"the request for %s has %d bytes, and the server takes %d: pass a reference in place of big values", verb, len(data), c.nc.MaxPayload())
+		return drover.Errorf(drover.CodeTooLarge,
+			"the request for %s has %d bytes, and the server takes %d: pass a reference in place of big values", verb, size, c.nc.MaxPayload())
 	default:
-		return nil, drover.Errorf(drover.CodeUnavailable, "no answer at %s: %v", subject, err)
+		return drover.Errorf(drover.CodeUnavailable, "no answer at %s: %v", subject, err)
 	}
 }
 

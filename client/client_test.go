@@ -226,6 +226,33 @@ func TestRequests(t *testing.T) {
 			func(ctx context.Context) (any, error) { return c.RequeueDead(ctx, 7) },
 		},
 		{
+			"hook.deliver", `{"token":"order:1","payload":1,"id":"x"}`,
+			drover.HookReply{Token: "order:1", RunID: "run1", Unread: 1},
+			func(ctx context.Context) (any, error) {
+				return c.DeliverHook(ctx, drover.HookRequest{Token: "order:1", Payload: json.RawMessage("1"), ID: "x"})
+			},
+		},
+		{
+			"hook.list", `{"tags":{"k":"v"},"prefix":"order:","limit":3}`,
+			drover.HookList{Hooks: []drover.Hook{{Token: "order:1", RunID: "run1"}}, More: true},
+			func(ctx context.Context) (any, error) {
+				filter := drover.HookFilter{Tags: map[string]string{"k": "v"}, Prefix: "order:"}
+				return c.ListHooks(ctx, drover.HookListRequest{HookFilter: filter, Limit: 3})
+			},
+		},
+		{
+			"hook.show", `{"token":"order:1"}`,
+			drover.Hook{Token: "order:1", RunID: "run1", Node: "n"},
+			func(ctx context.Context) (any, error) { return c.ShowHook(ctx, "order:1") },
+		},
+		{
+			"hook.release", `{"token":"order:1","force":true}`,
+			drover.Hook{Token: "order:1", RunID: "run1"},
+			func(ctx context.Context) (any, error) {
+				return c.ReleaseHook(ctx, drover.HookTokenRequest{Token: "order:1", Force: true})
+			},
+		},
+		{
 			"fleet", `{}`,
 			drover.FleetReply{Members: []drover.Member{{ID: "w"}}, Partitions: []drover.Partition{{Number: 1, Lag: 2}}},
 			func(ctx context.Context) (any, error) { return c.Fleet(ctx) },

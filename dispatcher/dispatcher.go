@@ -15,6 +15,7 @@ import (
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/function"
+	"github.com/droverhq/drover/internal/hook"
 	"github.com/droverhq/drover/internal/publish"
 	"github.com/droverhq/drover/subjects"
 )
@@ -41,6 +42,10 @@ type Options struct {
 	Publisher Publisher
 	// Values holds the inputs and results that are too big for a record. Required.
 	Values Values
+	// Claims keeps the claims of hooks, and Runs reads the states of runs, to see
+	// whether one still holds a token. Without them no run can have a hook.
+	Claims hook.Keys
+	Runs   hook.Runs
 	// Instance is shown in a run as who did its built-in calls. Empty means
 	// "worker".
 	Instance string
@@ -99,8 +104,13 @@ type Dispatcher struct {
 	http      *http.Client
 	quiet     zerolog.Logger // for what anyone may cause very often
 	functions *function.Server
-	queue     *queue // what is to be published: short tasks, in order, on one goroutine
-	slow      *queue // what waits for answers
+	queue     *queue         // what is to be published: short tasks, in order, on one goroutine
+	slow      *queue         // what waits for answers
+	claims    *queue         // claims and releases of hooks
+	claimant  *hook.Claimant // nil: there are no hooks
+	logs      *runLogs
+	ends      context.Context // of what changes hooks
+	end       context.CancelFunc
 
 	calls atomic.Pointer[jetstream.Stream] // once it was found
 
@@ -121,13 +131,19 @@ func New(opts Options) (*Dispatcher, error) {
 		return nil, fmt.Errorf("dispatcher: %w", err)
 	}
 	d := &Dispatcher{
-		opts:  opts,
-		js:    js,
-		http:  newClient(opts.AllowPrivate),
-		quiet: opts.Logger.Sample(&zerolog.BurstSampler{Burst: quietLines, Period: time.Second}),
-		queue: newQueue(),
-		slow:  newQueue(),
-		runs:  map[drover.RunID][]*batch{},
+		opts:   opts,
+		js:     js,
+		http:   newClient(opts.AllowPrivate),
+		quiet:  opts.Logger.Sample(&zerolog.BurstSampler{Burst: quietLines, Period: time.Second}),
+		queue:  newQueue(),
+		slow:   newQueue(),
+		claims: newQueue(),
+		runs:   map[drover.RunID][]*batch{},
+	}
+	d.ends, d.end = context.WithCancel(context.Background())
+	d.logs = newRunLogs(d)
+	if opts.Claims != nil && opts.Runs != nil {
+		d.claimant = &hook.Claimant{Claims: opts.Claims, Runs: opts.Runs, Log: d.logs, Now: time.Now, Undelivered: d.undelivered}
 	}
 	if d.functions, err = d.builtins(); err != nil {
 		return nil, err
@@ -144,19 +160,30 @@ func (d *Dispatcher) Ready() <-chan struct{} { return d.functions.Ready() }
 // last. The error is that the connection was closed, or that a built-in call
 // could not be ended.
 func (d *Dispatcher) Run(ctx context.Context) error {
+	defer d.end()
+	shut, err := d.logs.open()
+	if err != nil {
+		return err
+	}
+	defer shut()
 	var senders sync.WaitGroup
 	senders.Go(d.queue.work)
+	for range claimWorkers {
+		senders.Go(d.claims.work)
+	}
 	for range slowWorkers {
 		senders.Go(d.slow.work)
 	}
-	err := d.functions.Run(ctx)
+	err = d.functions.Run(ctx)
 	d.http.CloseIdleConnections()
 	d.mu.Lock()
 	d.ended = true
 	d.mu.Unlock()
+	d.end() // a hand-over may take long, and the next owner does it again
 	d.inflight.Wait()
 	d.queue.close()
 	d.slow.close()
+	d.claims.close()
 	senders.Wait()
 	return err
 }

@@ -64,15 +64,23 @@ func (d *Dispatcher) Perform(effects []machine.Effect, done func(error)) {
 // the server first goes to the slow workers.
 func (d *Dispatcher) start(b *batch) {
 	b.left.Store(1)
-	var slow []*machine.Effect
+	var slow, hooks []*machine.Effect
 	for i := range b.effects {
 		e := &b.effects[i]
+		if ofHook(e.Kind) {
+			hooks = append(hooks, e)
+			continue
+		}
 		if e.Kind == machine.EffectWithdraw || e.Value.Key != "" {
 			slow = append(slow, e)
 			continue
 		}
 		b.left.Add(1)
 		d.act(e, input{json: e.Value.JSON}, func(err error) { d.part(b, err) })
+	}
+	if len(hooks) > 0 {
+		b.left.Add(1)
+		d.actOnHooks(hooks, func(err error) { d.part(b, err) })
 	}
 	if len(slow) > 0 {
 		d.slow.push(func() {
@@ -184,8 +192,11 @@ func (d *Dispatcher) act(e *machine.Effect, in input, done func(error)) {
 		d.outcome(e, in, done)
 	case machine.EffectDeliver:
 		d.deliver(e, in, done)
-	case machine.EffectWithdraw:
-		done(drover.Errorf(drover.CodeInternal, "a withdraw of run %s must be performed slowly", e.Run))
+	case machine.EffectRespond:
+		d.respond(e, in)
+		done(nil)
+	case machine.EffectWithdraw, machine.EffectClaim, machine.EffectRelease, machine.EffectHandOver:
+		done(drover.Errorf(drover.CodeInternal, "the effect %q of run %s must be performed slowly", e.Kind, e.Run))
 	default:
 		done(drover.Errorf(drover.CodeInternal, "run %s has an effect of the unknown kind %q: a newer worker decided it", e.Run, e.Kind))
 	}

@@ -2,26 +2,48 @@ package worker
 
 import "sync"
 
-// How much an owner reads ahead of its folds.
+// maxQueued is how many commands an owner reads ahead of its commits.
+const maxQueued = 4096
+
+// How many bytes a worker has in memory at a time, if it owns all partitions of
+// its fleet. Each of these has an equal share, but not less than what makes
+// sense.
 const (
-	maxQueued      = 4096     // commands
-	maxQueuedBytes = 16 << 20 // of their payloads
+	readBytes   = 32 << 20 // that the server was asked for, and has not sent
+	minRead     = 64 << 10
+	queuedBytes = 64 << 20 // of commands that were read and are not committed
+	minQueued   = 256 << 10
+	keptBytes   = 256 << 20 // of runs that nothing happens to
+	minKept     = 1 << 20
 )
+
+// How many may be under way at a time, in all partitions of a worker.
+const (
+	maxAlone   = 8  // requests for one command that is larger than a share
+	maxFetches = 32 // reads of values
+)
+
+// share is the part of some bytes that one partition has.
+func (w *Worker) share(all, least int) int {
+	return max(all/max(w.settings.Partitions, 1), least)
+}
 
 // load is commands, and the bytes of their payloads.
 type load struct{ commands, bytes int }
 
 // gate holds a reader back while its owner has enough to do.
 type gate struct {
+	bytes int // of payloads that may be with the owner
+
 	mu     sync.Mutex
 	cond   sync.Cond
 	unread load // on its way from the reader to the owner
-	queued load // with the owner, and not folded
+	queued load // with the owner, and not committed
 	broken bool
 }
 
-func newGate() *gate {
-	g := &gate{}
+func newGate(bytes int) *gate {
+	g := &gate{bytes: bytes}
 	g.cond.L = &g.mu
 	return g
 }
@@ -38,7 +60,7 @@ func (g *gate) enter(bytes int) {
 }
 
 func (g *gate) full() bool {
-	return g.unread.commands+g.queued.commands >= maxQueued || g.unread.bytes+g.queued.bytes >= maxQueuedBytes
+	return g.unread.commands+g.queued.commands >= maxQueued || g.unread.bytes+g.queued.bytes >= g.bytes
 }
 
 // set says what has arrived of what passed, and what the owner has to do.

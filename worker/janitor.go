@@ -29,6 +29,9 @@ func (w *Worker) janitor(ctx context.Context) error {
 	purged := map[int]uint64{}
 	chores.Go(func() { w.chore(ctx, purgeEvery, func() error { return w.purgeCommands(ctx, purged) }) })
 	chores.Go(func() { w.chore(ctx, cleanEvery, func() error { return w.cleanRuns(ctx, time.Now()) }) })
+	w.late.looked = time.Now()
+	chores.Go(func() { w.chore(ctx, lateLook, func() error { return w.resetTimers(ctx, time.Now()) }) })
+	chores.Go(func() { w.chore(ctx, w.opts.SweepEvery, func() error { return w.sweepHooks(ctx) }) })
 	chores.Wait()
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 const (
 	checkpointEvery = time.Second
+	ownerSleep      = time.Minute            // while nothing is to be done; what happens wakes it
 	releaseAgain    = 200 * time.Millisecond // after the partition could not be given back
 )
 
@@ -51,7 +52,7 @@ func newOwner(w *Worker, held kv.Partition) *owner {
 		log:   w.log.With().Int("partition", held.Number).Uint64("epoch", held.Epoch).Logger(),
 		box:   newMailbox[event](),
 		drain: make(chan struct{}),
-		room:  newGate(),
+		room:  newGate(w.share(queuedBytes, minQueued)),
 		held:  held,
 		saved: time.Now(),
 	}
@@ -59,6 +60,7 @@ func newOwner(w *Worker, held kv.Partition) *owner {
 	o.p = partition.New(partition.Options{
 		Cursor:     held.Cursor,
 		CoverAfter: w.opts.CoverAfter,
+		Memory:     w.share(keptBytes, minKept),
 		Secret:     newSecret,
 		Plan:       w.plans.at,
 		Report: func(run drover.RunID, kind partition.OpKind, err error) {
@@ -158,7 +160,10 @@ func (o *owner) read(ctx context.Context) (stop func()) {
 
 // patience is how long the owner may sleep.
 func (o *owner) patience() time.Duration {
-	wait := checkpointEvery
+	wait := ownerSleep
+	if o.p.Cursor() != o.held.Cursor && !o.busy {
+		wait = checkpointEvery - time.Since(o.saved)
+	}
 	if at, ok := o.p.Next(); ok {
 		wait = min(wait, time.Until(at))
 	}

@@ -26,6 +26,8 @@ func (o *owner) perform(ctx context.Context) {
 			})
 		case partition.OpFetch:
 			o.w.async(func() {
+				o.w.fetches <- struct{}{}
+				defer func() { <-o.w.fetches }()
 				values, err := o.w.values.Get(ctx, op.Keys)
 				o.end(op, partition.Result{Values: values, Err: err})
 			})

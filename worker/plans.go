@@ -18,9 +18,12 @@ type definitions interface {
 	Lookup(ctx context.Context, name drover.WorkflowName) (drover.Hash, error)
 }
 
-// maxPlans is how many plans are kept. When there are more, all go, and those
-// in use come back.
-const maxPlans = 4096
+// How many plans are kept, and of how many bytes of text: a plan has several
+// times as many. When there are more, all go, and those in use come back.
+const (
+	maxPlans     = 4096
+	maxPlansText = 16 << 20
+)
 
 // plans keeps the compiled definitions of a worker. What it holds is stored,
 // so a run may refer to it.
@@ -30,6 +33,7 @@ type plans struct {
 	mu     sync.Mutex
 	byHash map[drover.Hash]*machine.Plan
 	byText map[[sha256.Size]byte]*machine.Plan // inline definitions, as they were spelled
+	size   int                                 // bytes of their texts, more or less
 }
 
 func newPlans(store definitions) *plans {
@@ -55,13 +59,17 @@ func (c *plans) at(req *drover.StartRequest, hash drover.Hash) *machine.Plan {
 	return c.byHash[hash]
 }
 
-func (c *plans) keep(plan *machine.Plan, text json.RawMessage) {
+// keep remembers a plan, with the text of its definition where it came with a
+// start. size is how many bytes the definition has.
+func (c *plans) keep(plan *machine.Plan, text json.RawMessage, size int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.byHash) >= maxPlans || len(c.byText) >= maxPlans {
+	if len(c.byHash) >= maxPlans || len(c.byText) >= maxPlans || c.size+size > maxPlansText {
 		clear(c.byHash)
 		clear(c.byText)
+		c.size = 0
 	}
+	c.size += size
 	c.byHash[plan.Hash] = plan
 	if text != nil {
 		c.byText[sha256.Sum256(text)] = plan
@@ -96,7 +104,7 @@ func (c *plans) resolve(ctx context.Context, req *drover.StartRequest, hash drov
 	if err != nil {
 		return nil, fmt.Errorf("definition %s: %w", hash, err)
 	}
-	c.keep(plan, nil)
+	c.keep(plan, nil, len(data))
 	return plan, nil
 }
 
@@ -112,7 +120,7 @@ func (c *plans) inline(ctx context.Context, text json.RawMessage) (*machine.Plan
 	if err := c.store.Put(ctx, plan.Hash, canonical); err != nil {
 		return nil, err
 	}
-	c.keep(plan, text)
+	c.keep(plan, text, len(text))
 	return plan, nil
 }
 

@@ -1,6 +1,9 @@
 package worker
 
 import (
+	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/droverhq/drover"
@@ -22,5 +25,25 @@ func TestAStoredDefinitionOutlivesNewRules(t *testing.T) {
 	plan, err := newPlans(store.Definitions).resolve(t.Context(), nil, hash)
 	if err != nil || plan == nil {
 		t.Errorf("the plan is %v, %v", plan, err)
+	}
+}
+
+// Plans are forgotten where their definitions have too many bytes together.
+func TestPlansHaveABoundOfBytes(t *testing.T) {
+	c := newPlans(kvtest.NewMemory().Definitions)
+	pad := strings.Repeat("x", 200<<10)
+	const definitions = 2 * maxPlansText / (200 << 10)
+	for i := range definitions {
+		text := json.RawMessage(fmt.Sprintf(`{"nodes":{"a":{"set":{"with":"%d %s"}}},"output":{"from":"node:a"}}`, i, pad))
+		plan, err := c.resolve(t.Context(), &drover.StartRequest{Definition: text}, "")
+		if err != nil || plan == nil {
+			t.Fatal(err)
+		}
+		if c.at(nil, plan.Hash) != plan {
+			t.Fatal("the plan that was made last is forgotten")
+		}
+	}
+	if len(c.byHash) > maxPlansText/(200<<10) || c.size > maxPlansText {
+		t.Errorf("%d plans of %d bytes are kept", len(c.byHash), c.size)
 	}
 }

@@ -14,9 +14,6 @@ import (
 )
 
 const (
-	readAhead      = 1000                   // messages that are asked for at a time
-	readBytes      = 8 << 20                // of them; more than one message may have
-	readSilence    = 3 * time.Second        // how often the server says that it is still there
 	readPatience   = 5 * time.Second        // for a consumer to be made
 	readAgain      = 100 * time.Millisecond // after the log could not be read, doubling
 	readAtMost     = 2 * time.Second
@@ -89,15 +86,13 @@ func (r *reader) read(ctx context.Context, connected <-chan nats.Status) error {
 		return errors.Join(context.Cause(ctx), err)
 	}
 	defer r.w.async(func() { r.forget(cons) })
-	it, err := cons.Messages(jetstream.PullMaxMessagesWithBytesLimit(readAhead, readBytes),
-		jetstream.PullHeartbeat(readSilence), jetstream.WithMessagesErrOnMissingHeartbeat(true))
+	from, err := newPuller(r.w.js.Conn(), r.w.names.Commands(), cons.CachedInfo().Name, r.w.share(readBytes, minRead)/2, r.w.alone)
 	if err != nil {
 		return err
 	}
-	defer it.Stop()
-	until := jetstream.NextContext(ctx)
+	defer from.stop()
 	for count := uint64(1); ; count++ {
-		m, err := it.Next(until)
+		m, err := from.next(ctx)
 		if err != nil {
 			return errors.Join(context.Cause(ctx), err)
 		}
@@ -108,11 +103,11 @@ func (r *reader) read(ctx context.Context, connected <-chan nats.Status) error {
 		if meta.Sequence.Consumer != count {
 			return errGap
 		}
-		r.room.enter(len(m.Data()))
-		_, run, verb, _ := r.w.names.ParseCommand(m.Subject())
+		r.room.enter(len(m.Data))
+		_, run, verb, _ := r.w.names.ParseCommand(m.Subject)
 		r.give(&partition.Message{
 			Seq: meta.Sequence.Stream, At: meta.Timestamp, Run: run, Verb: verb,
-			Data: m.Data(), Reply: m.Headers().Get(subjects.HeaderReply),
+			Data: m.Data, Reply: m.Header.Get(subjects.HeaderReply),
 		})
 		r.next = meta.Sequence.Stream + 1
 	}

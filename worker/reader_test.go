@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -51,7 +52,7 @@ func reading(t *testing.T, w *Worker, from uint64) (r *reader, commands <-chan *
 	got := make(chan *partition.Message, 100_000)
 	filled := make(chan struct{})
 	fill := sync.OnceFunc(func() { close(filled) })
-	r = &reader{w: w, next: from, room: newGate(), log: zerolog.Nop(), give: func(m *partition.Message) {
+	r = &reader{w: w, next: from, room: newGate(16 << 20), log: zerolog.Nop(), give: func(m *partition.Message) {
 		got <- m
 		if len(got) == maxQueued {
 			fill()
@@ -129,8 +130,40 @@ func TestTheLogIsReadFromAnyCursor(t *testing.T) {
 	inOrder(t, r, got, 111, 120)
 }
 
+// Commands that are larger than all that is asked for at a time come in their
+// turn, each alone, and also where all partitions wait for one.
+func TestLargeCommandsAreRead(t *testing.T) {
+	s := natstest.New(t)
+	w, js := logged(t, s, 0)
+	w.settings.Partitions = 1 << 20 // whose share is the least there is
+	const readers, commands = 2 * maxAlone, 12
+	large := strings.Repeat("x", 2*minRead)
+	for i := range commands {
+		text := fmt.Sprint(i)
+		if i%3 > 0 {
+			text += large
+		}
+		if _, err := js.Publish(t.Context(), subjects.Default().In("r", "tick"), []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range readers {
+		r, got, _ := reading(t, w, 1)
+		for i := range commands {
+			m := <-got
+			if want := fmt.Sprint(i); m.Seq != uint64(i+1) || !strings.HasPrefix(string(m.Data), want) || len(m.Data) != len(want)+len(large)*min(i%3, 1) {
+				t.Fatalf("command %d of %d bytes came, want %d", m.Seq, len(m.Data), i+1)
+			}
+			r.room.set(load{1, len(m.Data)}, load{})
+		}
+	}
+	if len(w.alone) > 0 {
+		t.Errorf("%d slots are taken, and nothing is asked for", len(w.alone))
+	}
+}
+
 func TestTheGateBoundsCommandsAndBytes(t *testing.T) {
-	g := newGate()
+	g := newGate(16 << 20)
 	for range maxQueued {
 		g.enter(1)
 	}
@@ -150,7 +183,7 @@ func TestTheGateBoundsCommandsAndBytes(t *testing.T) {
 		t.Fatal("one has passed although nothing was folded")
 	default:
 	}
-	g.set(load{}, load{maxQueued - 1, maxQueuedBytes})
+	g.set(load{}, load{maxQueued - 1, 16 << 20})
 	select {
 	case <-passed:
 		t.Fatal("one has passed although there are too many bytes")

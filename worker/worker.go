@@ -48,6 +48,9 @@ type Options struct {
 	// DrainTimeout is how long partitions may take to be given back when the
 	// worker is asked to stop. 0 means 10 s.
 	DrainTimeout time.Duration
+	// SweepEvery is how often one worker of the fleet looks for claims of hooks
+	// that crashes left behind. 0 means 30 s.
+	SweepEvery time.Duration
 	// AllowPrivate lets http nodes reach private and loopback addresses.
 	AllowPrivate bool
 	// GroupWrites has writes to a stream wait while others to it are under way,
@@ -66,6 +69,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Lease == 0 {
 		o.Lease = 3 * time.Second
+	}
+	if o.SweepEvery <= 0 {
+		o.SweepEvery = 30 * time.Second
 	}
 	if o.DrainTimeout == 0 {
 		o.DrainTimeout = 10 * time.Second
@@ -86,10 +92,15 @@ type Worker struct {
 	settings   topology.Settings
 	runs       kv.Runs
 	values     kv.Values
+	hooks      kv.Hooks
 	fleet      kv.Fleet
 	plans      *plans
 	dispatcher *dispatcher.Dispatcher
 	work       sync.WaitGroup // what async began
+	alone      chan struct{}  // slots of maxAlone
+	fetches    chan struct{}  // slots of maxFetches
+
+	late late // the janitor's
 
 	mu      sync.Mutex
 	cursors map[int]uint64 // saved, of own partitions
@@ -116,6 +127,8 @@ func New(nc *nats.Conn, opts Options) (*Worker, error) {
 		names:   names,
 		js:      js,
 		ready:   make(chan struct{}),
+		alone:   make(chan struct{}, maxAlone),
+		fetches: make(chan struct{}, maxFetches),
 		cursors: map[int]uint64{},
 	}, nil
 }
@@ -163,10 +176,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.runs, w.values, w.fleet = store.Runs, store.Values, store.Fleet
+	w.runs, w.values, w.hooks, w.fleet = store.Runs, store.Values, store.Hooks, store.Fleet
 	w.plans = newPlans(store.Definitions)
 	w.dispatcher, err = dispatcher.New(dispatcher.Options{
 		Names: w.names, Conn: w.js.Conn(), Publisher: publisher, Values: store.Values,
+		Claims: store.Hooks, Runs: &states{store.Runs, settings.Partitions},
 		Instance: w.id, AllowPrivate: w.opts.AllowPrivate,
 		GroupWrites: w.opts.GroupWrites, Logger: w.log,
 	})
@@ -175,7 +189,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	service, err := api.New(api.Config{
 		Conn: w.js.Conn(), Names: w.names, Records: store.Runs, Values: store.Values,
-		Partitions: settings.Partitions, Definitions: store.Definitions, Fleet: store.Fleet, Resolve: w.plans.resolve,
+		Partitions: settings.Partitions, Definitions: store.Definitions, Hooks: store.Hooks, Fleet: store.Fleet, Resolve: w.plans.resolve,
 		Worker: w.id, Version: w.opts.Version, Logger: w.log,
 	})
 	if err != nil {

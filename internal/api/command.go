@@ -25,6 +25,9 @@ func (s *Service) stop(ctx context.Context, req *drover.StopRequest) (any, error
 }
 
 func (s *Service) deliver(ctx context.Context, req *drover.DeliverRequest) (any, error) {
+	if req.Hook != "" || req.Claim != 0 || req.Respond != "" {
+		return nil, drover.Errorf(drover.CodeInvalidRequest, "deliver is for waits by their name: ask hook.deliver for a hook")
+	}
 	run := req.RunID
 	req.RunID = ""
 	var reply drover.DeliverReply

@@ -8,8 +8,11 @@
 // published as commands in the log of the run like anyone's, and answered with
 // what the owner of the run says after its commit; a tick is answered once it
 // is durable. Requests that read (status, result, why, list, definition.*,
-// dead.list and show, fleet) are answered from the stores. Every endpoint tells
-// in its metadata how to ask it: JSON Schemas of its request and its reply.
+// dead.list and show, hook.list and show, fleet) are answered from the stores.
+// Deliveries to hooks are checked here, and left to the sender of internal/hook,
+// for which the service sends commands and reads answers; one to many hooks is
+// so many deliveries, a bounded number at a time. Every endpoint tells in its
+// metadata how to ask it: JSON Schemas of its request and its reply.
 //
 // # Promises
 //
@@ -18,7 +21,9 @@
 //     No request, whatever it holds, does more than that.
 //   - A start is checked whole before anything of it is durable: all problems
 //     of a definition come back in one answer, and it is stored before the
-//     command that names it.
+//     command that names it. So is the start that comes with a delivery to a hook.
+//   - Of a delivery to many hooks with a stream, nothing is kept of a hook once
+//     its result is on its way.
 //   - Requests do not wait for each other: each has a goroutine, and when there
 //     are too many, further ones are refused as unavailable at once.
 //   - Where the answer of an owner does not come in time, the error says that

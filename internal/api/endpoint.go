@@ -25,11 +25,15 @@ type class int
 const (
 	commands class = iota
 	reads
-	scans // go through all runs
+	scans  // go through all runs, letters or hooks
+	floods // deliver to many hooks
 )
 
-// maxScans is how many requests may go through all runs at a time.
-const maxScans = 4
+// How many of those may be answered at a time.
+const (
+	maxScans  = 4
+	maxFloods = 4
+)
 
 // endpoint is one verb.
 type endpoint struct {
@@ -65,7 +69,7 @@ func (s *Service) endpoints() []endpoint {
 		{"start", "start a run", of[drover.StartRequest](), of[drover.StartReply](), nil, commands, commandTime, s.start},
 		{"stop", "ask for the end of a run", of[drover.StopRequest](), of[drover.StopReply](), run, commands, commandTime, with(s.stop)},
 		{"tick", "make a run look at its deadlines", of[drover.RunRequest](), of[drover.RunRequest](), nil, commands, commandTime, with(s.tick)},
-		{"deliver", "feed a wait of a run", of[drover.DeliverRequest](), of[drover.DeliverReply](), run, commands, commandTime, with(s.deliver)},
+		{"deliver", "feed a wait of a run", of[drover.DeliverRequest](), of[drover.DeliverReply](), []string{"run_id", "name"}, commands, commandTime, with(s.deliver)},
 		{"status", "show a run", of[drover.RunRequest](), of[drover.StatusReply](), nil, reads, readTime, with(s.status)},
 		{"result", "the result of a run, a node or an item", of[drover.RunRequest](), of[drover.ResultReply](), nil, reads, readTime, with(s.result)},
 		{"why", "what a run is waiting for", of[drover.RunRequest](), of[drover.WhyReply](), nil, reads, readTime, with(s.why)},
@@ -76,6 +80,11 @@ func (s *Service) endpoints() []endpoint {
 		{"dead.list", "commands that could not be folded, newest first", of[drover.DeadListRequest](), of[drover.DeadList](), nil, scans, listTime, with(s.listDead)},
 		{"dead.show", "one of them, with its payload", of[drover.DeadRequest](), of[drover.DeadLetter](), nil, reads, readTime, with(s.showDead)},
 		{"dead.requeue", "put one of them into the log of its run again", of[drover.DeadRequest](), of[drover.RequeueReply](), nil, commands, commandTime, with(s.requeue)},
+		{"hook.deliver", "deliver to the run that holds a token, or start one", of[drover.HookRequest](), of[drover.HookReply](), nil, commands, 2 * commandTime, with(s.deliverHook)},
+		{"hook.deliver.many", "deliver to every hook that a filter chooses", of[drover.HookManyRequest](), of[drover.HookManyReply](), nil, floods, listTime, with(s.deliverMany)},
+		{"hook.list", "tokens that are taken, sorted", of[drover.HookListRequest](), of[drover.HookList](), nil, scans, listTime, with(s.listHooks)},
+		{"hook.show", "who holds a token", of[drover.HookTokenRequest](), of[drover.Hook](), nil, reads, readTime, with(s.showHook)},
+		{"hook.release", "free a token that nobody can use any more", of[drover.HookTokenRequest](), of[drover.Hook](), nil, commands, commandTime, with(s.releaseHook)},
 		{"fleet", "workers and partitions", nil, of[drover.FleetReply](), nil, scans, listTime, with(s.fleet)},
 	}
 }

@@ -16,6 +16,7 @@ func FuzzAPI(f *testing.F) {
 	verbs := []string{
 		"start", "stop", "tick", "deliver", "status", "result", "why", "list", "definition.put", "definition.get", "definition.list",
 		"dead.list", "dead.show", "dead.requeue", "fleet",
+		"hook.deliver", "hook.deliver.many", "hook.list", "hook.show", "hook.release",
 	}
 	o := newOwner(f).serve(nil)
 	o.start(`{"run_id":"run1","definition":` + plan + `,"tags":{"k":"v"}}`)
@@ -28,6 +29,9 @@ func FuzzAPI(f *testing.F) {
 		`{"workflow":"naming","idempotency_key":"` + strings.Repeat("k", 2000) + `"}`, `{"workflow":"naming","notify":{"subject":"drover.in.run1.stop"}}`,
 		`{"workflow":"naming","notify":[{"subject":">"}],"tags":{"":"v"}}`, `{"name":"x","definition":` + plan + `}`, `{"hash":"` + strings.Repeat("0", 64) + `"}`,
 		`{"limit":1001}`, `{"limit":-9223372036854775808}`, `{"status":"waiting","tags":{"k":"v"}}`, `{"sequence":1}`, `{"sequence":-1}`,
+		`{"token":"a b","payload":1,"id":"x"}`, `{"token":""}`, `{"token":"t","start":{"definition":` + plan + `}}`, `{"prefix":"t","stream":true}`,
+		`{"token":"t","start":{"definition":{"nodes":{"a":{"wait":{"hook":"t"}}},"output":{"from":"node:a"}}}}`, `{"tags":{"k":"v"},"respond":"drover.in.r.stop"}`,
+		`{"token":"` + strings.Repeat("t", 600) + `","force":true}`, `{"token":"t","respond":"drover.in.run1.stop"}`, `{"token":"\u0000\ud800"}`,
 		`{"sequence":18446744073709551615}`, `{"code":"not_found","verb":"*"}`, `{"definition":` + strings.Repeat(`{"a":`, 20_000) + strings.Repeat("}", 20_000) + `}`,
 	}
 	for i := range verbs {

@@ -40,15 +40,18 @@ func schemaFor(t reflect.Type, needs ...string) string {
 	return string(text)
 }
 
-// object describes a struct by its fields.
+// object describes a struct by its fields, those of structs that it embeds
+// included.
 func (s schemas) object(t reflect.Type) schema {
 	properties := schema{}
 	var required []string
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for _, f := range reflect.VisibleFields(t) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		about, known := fields[t.Name()+"."+name]
-		if !f.IsExported() || name == "-" || known && about == "" {
+		if f.Anonymous || !f.IsExported() || name == "-" {
+			continue
+		}
+		about, known := fields[ownerOf(t, f)+"."+name]
+		if known && about == "" {
 			continue
 		}
 		optional := options == "omitempty"
@@ -69,6 +72,14 @@ func (s schemas) object(t reflect.Type) schema {
 		o["required"] = required
 	}
 	return o
+}
+
+// ownerOf names the struct that has a field, which t may embed.
+func ownerOf(t reflect.Type, f reflect.StructField) string {
+	for _, i := range f.Index[:len(f.Index)-1] {
+		t = t.Field(i).Type
+	}
+	return t.Name()
 }
 
 // of describes any type.
@@ -146,6 +157,7 @@ var fields = map[string]string{
 	"StartRequest.notify":          "who is told the outcome",
 	"StartRequest.tags":            "kept with the run and in its outcome",
 	"StartRequest.parent":          "",
+	"StartRequest.hooks":           "",
 	"Notify.subject":               "gets the outcome as a request, again and again until there is a reply, which is the receipt",
 	"StopRequest.run_id":           "the run",
 	"StopRequest.reason":           "for the outcome of the run",
@@ -153,6 +165,25 @@ var fields = map[string]string{
 	"DeliverRequest.name":          "of the wait",
 	"DeliverRequest.payload":       "any JSON value, at most 1 MiB; absent: null",
 	"DeliverRequest.id":            "makes a repeat harmless",
+	"DeliverRequest.hook":          "",
+	"DeliverRequest.claim":         "",
+	"DeliverRequest.respond":       "",
+	"HookRequest.token":            "of the hook, any text of 1 to 512 bytes",
+	"HookRequest.payload":          "any JSON value, at most 1 MiB; absent: null",
+	"HookRequest.id":               "makes a repeat harmless, also where the token has changed hands meanwhile; the same id with another payload is a conflict",
+	"HookRequest.start":            "what to run where nobody holds the token: the run holds it from its first moment, and the payload is its first delivery",
+	"HookRequest.async":            "answer once the delivery is durable, before the run has taken it; what it then refuses is a dead letter",
+	"HookRequest.public":           "only to a hook that is public; any other is not found",
+	"HookRequest.respond":          "an inbox that gets what the run answers, with the header Drover-Status",
+	"HookFilter.tags":              "only hooks with all of these tags",
+	"HookFilter.prefix":            "only tokens that begin with this",
+	"HookFilter.run_id":            "only hooks of this run",
+	"HookManyRequest.payload":      "any JSON value, at most 1 MiB; absent: null",
+	"HookManyRequest.id":           "makes a repeat harmless, for each of the hooks",
+	"HookManyRequest.stream":       "the reply is several messages: a result for each hook, with the header Drover-More: 1, then the sums",
+	"HookListRequest.limit":        "how many at most, 1 to 1000; absent: 100",
+	"HookTokenRequest.token":       "of the hook",
+	"HookTokenRequest.force":       "hook.release: also where a run holds the token, whose waits on it then fail, or where it is retained",
 	"RunRequest.run_id":            "the run",
 	"RunRequest.node":              "result: of this node, not of the run",
 	"RunRequest.item":              "result: of this item of the node, from 0",

@@ -37,7 +37,7 @@ func TestEndpointsCarryTheirSchemas(t *testing.T) {
 			t.Errorf("%s: metadata %v", verb, e.Metadata)
 		}
 	}
-	if len(requests) != 15 {
+	if len(requests) != 20 {
 		t.Errorf("%d verbs", len(requests))
 	}
 	for _, c := range []struct {
@@ -67,6 +67,15 @@ func TestEndpointsCarryTheirSchemas(t *testing.T) {
 		{"definition.get", `{"hash":"a"}`, false},
 		{"dead.show", `{"sequence":1}`, true},
 		{"dead.requeue", `{"sequence":-1}`, false},
+		{"hook.deliver", `{"token":"a b","payload":null,"start":{"workflow":"w"}}`, true},
+		{"hook.deliver", `{"payload":1}`, false},
+		{"hook.deliver", `{"token":"t","start":{"run_id":"a.b"}}`, false},
+		{"hook.deliver.many", `{"tags":{"k":"v"},"prefix":"t","run_id":"r","stream":true}`, true},
+		{"hook.deliver.many", `{"tags":{"k":1}}`, false},
+		{"hook.list", `{"run_id":"a.b"}`, false},
+		{"hook.list", `{}`, true},
+		{"hook.show", `{}`, false},
+		{"hook.release", `{"token":"t","force":true}`, true},
 		{"fleet", `{}`, true},
 	} {
 		if err := requests[c.verb].Validate(json.RawMessage(c.request)); (err == nil) != c.fits {

@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/hook"
 	"github.com/droverhq/drover/internal/machine"
 	"github.com/droverhq/drover/kv"
 	"github.com/droverhq/drover/subjects"
@@ -59,6 +60,7 @@ type Config struct {
 	Records     Records
 	Values      Values
 	Definitions kv.Definitions
+	Hooks       Hooks
 	Fleet       Fleet
 	Resolve     Resolve
 	Worker      string        // shown in the metadata of the service
@@ -73,6 +75,7 @@ type Service struct {
 	Config
 	js      jetstream.JetStream
 	answers *answers
+	sender  *hook.Sender
 	slots   map[class]chan struct{}
 	working sync.WaitGroup
 	ready   chan struct{}
@@ -88,17 +91,20 @@ func New(cfg Config) (*Service, error) {
 	cfg.Version = cmp.Or(cfg.Version, "0.0.0")
 	cfg.Concurrency = cmp.Or(cfg.Concurrency, DefaultConcurrency)
 	cfg.AnswerTime = cmp.Or(cfg.AnswerTime, DefaultAnswerTime)
-	return &Service{
+	s := &Service{
 		Config: cfg, js: js,
 		answers: newAnswers(cfg.Conn),
 		slots: map[class]chan struct{}{
 			commands: make(chan struct{}, cfg.Concurrency),
 			reads:    make(chan struct{}, cfg.Concurrency),
 			scans:    make(chan struct{}, maxScans),
+			floods:   make(chan struct{}, maxFloods),
 		},
 		ready:   make(chan struct{}),
 		figures: map[string]*figures{},
-	}, nil
+	}
+	s.sender = newSender(s)
+	return s, nil
 }
 
 // Ready is closed once requests are answered.
@@ -170,20 +176,40 @@ func (s *Service) take(ctx context.Context, e endpoint, req micro.Request) {
 		ctx, cancel := context.WithTimeout(ctx, e.limit)
 		defer cancel()
 		start := time.Now()
-		reply, err := s.perform(ctx, e, req.Data())
+		reply, err := s.perform(ctx, e, req)
 		s.respond(e, req, start, reply, err)
 	})
 }
 
+// parts is a reply of several messages: it hands all but the last one to more,
+// and gives that.
+type parts func(more func(any)) (any, error)
+
 // perform answers one request. A panic is an error of this request only.
-func (s *Service) perform(ctx context.Context, e endpoint, data []byte) (reply any, err error) {
+func (s *Service) perform(ctx context.Context, e endpoint, req micro.Request) (reply any, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			s.Logger.Error().Str("verb", e.verb).Interface("panic", v).Bytes("stack", debug.Stack()).Msg("a request failed")
 			err = drover.Errorf(drover.CodeInternal, "the request for %s failed: the log of worker %s tells more", e.verb, s.Worker)
 		}
 	}()
-	return e.do(ctx, data)
+	reply, err = e.do(ctx, req.Data())
+	if several, ok := reply.(parts); ok && err == nil {
+		return several(func(v any) { s.more(e, req, v) })
+	}
+	return reply, err
+}
+
+// more sends a part of an answer, which another one follows.
+func (s *Service) more(e endpoint, req micro.Request, part any) {
+	m := nats.NewMsg(req.Reply())
+	m.Header.Set(subjects.HeaderMore, "1")
+	var err error
+	if m.Data, err = json.Marshal(part); err != nil {
+		s.Logger.Error().Err(err).Str("verb", e.verb).Msg("a part of an answer is no JSON")
+		return
+	}
+	s.reply(e, m)
 }
 
 // respond sends the answer. It does not go through the request, which belongs
@@ -209,13 +235,18 @@ func (s *Service) respond(e endpoint, req micro.Request, start time.Time, reply 
 	}
 	m.Data = data
 	s.figures[e.name()].add(time.Since(start), err)
-	if req.Reply() == "" {
+	s.reply(e, m)
+}
+
+// reply publishes an answer, where it may go.
+func (s *Service) reply(e endpoint, m *nats.Msg) {
+	if m.Subject == "" {
 		return // nobody wants to know
 	}
-	if s.Names.Foreign(req.Reply()) != nil {
+	if s.Names.Foreign(m.Subject) != nil {
 		// Anyone may name it, and it must not be a way to publish with the
 		// rights of a worker.
-		s.Logger.Debug().Str("verb", e.verb).Str("reply", req.Reply()).Msg("a request asked for an answer where none may go")
+		s.Logger.Debug().Str("verb", e.verb).Str("reply", m.Subject).Msg("a request asked for an answer where none may go")
 		return
 	}
 	if err := s.Conn.PublishMsg(m); err != nil {
@@ -248,7 +279,7 @@ func status(code drover.Code) string {
 		return "403"
 	case drover.CodeNotFound:
 		return "404"
-	case drover.CodeConflict, drover.CodeTerminal:
+	case drover.CodeConflict, drover.CodeTerminal, drover.CodeReleased, drover.CodeUnread:
 		return "409"
 	case drover.CodeTooLarge:
 		return "413"

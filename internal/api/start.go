@@ -2,10 +2,9 @@ package api
 
 import (
 	"context"
-	"crypto/rand"
-	"strings"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/machine"
 )
 
 // start checks all of a start before anything of it is durable. The command
@@ -15,22 +14,12 @@ func (s *Service) start(ctx context.Context, data []byte) (any, error) {
 	if err := decode(data, &req); err != nil {
 		return nil, err
 	}
-	if req.Parent != nil {
-		return nil, drover.Errorf(drover.CodeInvalidRequest, "parent is set by Drover alone: leave it out")
-	}
 	run, err := runID(&req, callerOf(ctx))
 	if err != nil {
 		return nil, err
 	}
-	if err := names(&req); err != nil {
+	if _, err := s.prepare(ctx, &req); err != nil {
 		return nil, err
-	}
-	plan, err := s.Resolve(ctx, &req, "")
-	if err != nil {
-		return nil, err
-	}
-	if len(req.Definition) > 0 {
-		req.Definition, req.Hash = nil, plan.Hash
 	}
 	req.RunID, req.IdempotencyKey = "", "" // the id holds the key, and the caller with it
 	var reply drover.StartReply
@@ -39,6 +28,29 @@ func (s *Service) start(ctx context.Context, data []byte) (any, error) {
 	}
 	reply.Warnings = drover.StartWarnings(data)
 	return &reply, nil
+}
+
+// prepare checks what a start says, stores the definition that came with it,
+// and has the request name that by its hash.
+func (s *Service) prepare(ctx context.Context, req *drover.StartRequest) (*machine.Plan, error) {
+	if req.Parent != nil {
+		return nil, drover.Errorf(drover.CodeInvalidRequest, "parent is set by Drover alone: leave it out")
+	}
+	if len(req.Hooks) > 0 {
+		return nil, drover.Errorf(drover.CodeInvalidRequest,
+			"hooks is set by Drover alone: to have a run hold a token from its first moment, deliver to it with hook.deliver and start")
+	}
+	if err := names(req); err != nil {
+		return nil, err
+	}
+	plan, err := s.Resolve(ctx, req, "")
+	if err != nil {
+		return nil, err
+	}
+	if len(req.Definition) > 0 {
+		req.Definition, req.Hash = nil, plan.Hash
+	}
+	return plan, nil
 }
 
 // runID chooses the id of the run that a start asks for. Keys of different
@@ -55,7 +67,7 @@ func runID(req *drover.StartRequest, caller string) (drover.RunID, error) {
 	case req.RunID == "" && derived != "":
 		return derived, nil
 	case req.RunID == "":
-		return drover.RunID("r_" + strings.ToLower(rand.Text())), nil
+		return drover.RunID(chance("r_")), nil
 	case derived != "" && derived != req.RunID:
 		return "", drover.Errorf(drover.CodeConflict,
 			"run_id %q is not the one that the idempotency_key makes, %s: leave run_id out", req.RunID, derived)

@@ -53,7 +53,7 @@ func (p *Partition) fold(r *run) {
 		if step.Refused != nil && len(b.items) > 0 {
 			break
 		}
-		p.pop(r)
+		r.pop()
 		p.take(r, &b, it, step)
 	}
 	if len(b.items) == 0 {
@@ -109,7 +109,7 @@ func (p *Partition) take(r *run, b *batch, it *item, step machine.Step) {
 		p.bury(r, it, step.Refused, step.Effects)
 		return
 	case !step.Changed && len(b.items) == 0:
-		it.finish()
+		p.finish(it)
 		if step.Answer != nil && answer.Reply != "" {
 			p.do(&answer, nil)
 		}
@@ -133,23 +133,25 @@ func (p *Partition) take(r *run, b *batch, it *item, step machine.Step) {
 	}
 }
 
-func (p *Partition) pop(r *run) {
-	it := r.queue[0]
+func (r *run) pop() {
 	r.queue[0] = nil
 	r.queue = r.queue[1:]
-	p.count(-1, it)
 }
 
 // finish marks a command whose fold needs nothing more to be durable.
-func (it *item) finish() {
+func (p *Partition) finish(it *item) {
 	it.folded = true
-	it.msg.Data, it.cmd, it.start, it.plan = nil, nil, nil, nil
+	it.forget()
+	p.hold(it, false)
 }
+
+// forget lets go of what a command brought.
+func (it *item) forget() { it.msg.Data, it.cmd, it.start, it.plan = nil, nil, nil, nil }
 
 // rollBack puts the commands of a batch back in front of the queue, and the
 // state to what was last committed.
 func (p *Partition) rollBack(r *run, items []*item) {
-	p.requeue(r, items)
+	r.requeue(items)
 	if r.committed == nil {
 		r.state, r.known = nil, r.sure
 		return
@@ -213,7 +215,7 @@ func (p *Partition) commit(r *run, b *batch, owed []machine.Owed, data []byte) {
 // pauses that grow, although reading works: each try costs a write.
 func (p *Partition) lost(r *run, b *batch, err error) {
 	p.forget(r)
-	p.requeue(r, b.items)
+	r.requeue(b.items)
 	if errors.Is(err, ErrConflict) && r.losses == 0 {
 		r.losses++
 		r.busy = false
@@ -226,10 +228,7 @@ func (p *Partition) lost(r *run, b *batch, err error) {
 }
 
 // requeue puts commands back in front of the queue.
-func (p *Partition) requeue(r *run, items []*item) {
-	r.queue = slices.Concat(items, r.queue)
-	p.count(1, items...)
-}
+func (r *run) requeue(items []*item) { r.queue = slices.Concat(items, r.queue) }
 
 // committed performs what a commit decided, and goes on.
 func (p *Partition) committed(r *run, b *batch, owed []machine.Owed, data []byte, rev uint64) {
@@ -242,7 +241,7 @@ func (p *Partition) committed(r *run, b *batch, owed []machine.Owed, data []byte
 	a := p.act(r, r.state.Applied, owed, b.effects)
 	for _, it := range b.items {
 		it.acting = a
-		it.finish()
+		p.finish(it)
 	}
 	for i := range b.answers {
 		p.do(&b.answers[i], nil)
@@ -259,7 +258,7 @@ func (p *Partition) impossible(r *run, b *batch, err error) {
 		b.items[0].bad = drover.Errorf(drover.CodeTooLarge,
 			"run %s cannot be stored after command %d: %v", r.id, b.items[0].seq, err)
 	}
-	p.requeue(r, b.items)
+	r.requeue(b.items)
 	r.busy, r.single = false, true
 	p.step(r)
 }

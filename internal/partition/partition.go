@@ -19,6 +19,10 @@ type Options struct {
 	CoverAfter time.Duration
 	// IdleAfter is how long a parked run is kept in memory. 0 means 10 s.
 	IdleAfter time.Duration
+	// Memory is how many bytes runs may have in memory that nothing is asked of.
+	// Where they have more, values and parked runs go at once, and wake-ups are
+	// made durable after hurryAfter. 0 means 64 MiB.
+	Memory int
 	// Secret gives the entropy of a new run: text that nobody can guess.
 	Secret func() string
 	// Plan gives a plan that is at hand, or nil. It must not block.
@@ -26,6 +30,10 @@ type Options struct {
 	// Report is told of what failed and is tried again.
 	Report func(drover.RunID, OpKind, error)
 }
+
+// maxActed is how many runs are remembered that were let go. It is reached where
+// the cursor is held for long.
+const maxActed = 1 << 16
 
 // Partition is the loop of one owner of one partition. Its methods must not be
 // called at the same time.
@@ -45,8 +53,9 @@ type Partition struct {
 	acted   map[drover.RunID]uint64
 	pruneAt int // how many of them make it worth to look for those that are passed
 	drain   bool
-	queued  int // commands that are not folded yet
-	bytes   int // of their payloads
+	queued  int // commands whose payloads are in memory
+	bytes   int // of these payloads
+	kept    int // bytes of runs, more or less
 }
 
 // New makes the loop of a partition that has just been taken.
@@ -56,6 +65,9 @@ func New(opts Options) *Partition {
 	}
 	if opts.IdleAfter == 0 {
 		opts.IdleAfter = 10 * time.Second
+	}
+	if opts.Memory == 0 {
+		opts.Memory = 64 << 20
 	}
 	opts.Cursor = max(opts.Cursor, 1)
 	if opts.Report == nil {
@@ -102,6 +114,7 @@ func (p *Partition) Receive(m Message) {
 	p.hear(m.At)
 	it := &item{seq: m.Seq, msg: m}
 	p.order.add(it)
+	p.hold(it, true)
 	id, err := drover.ParseRunID(m.Run)
 	if err != nil {
 		p.bury(nil, it, drover.AsError(err, drover.CodeInvalidID), nil)
@@ -115,7 +128,6 @@ func (p *Partition) Receive(m Message) {
 		r = &run{id: id}
 		p.runs[id] = r
 	}
-	p.count(1, it)
 	r.queue = append(r.queue, it)
 	r.open = append(r.open, it)
 	p.step(r)
@@ -147,16 +159,26 @@ func (p *Partition) Cursor() uint64 {
 	return p.last + 1
 }
 
-// Queued is how many commands are read but not folded, and how many bytes their
-// payloads have. A driver stops to read where they grow.
+// Queued is how many commands are in memory with their payloads, and how many
+// bytes these have: until they are committed, or are dead letters. A driver stops
+// to read where they grow.
 func (p *Partition) Queued() (commands, bytes int) { return p.queued, p.bytes }
 
-// count notes that commands came to the queues (1), or left them (-1).
-func (p *Partition) count(sign int, items ...*item) {
-	p.queued += sign * len(items)
-	for _, it := range items {
-		p.bytes += sign * len(it.msg.Data)
+// hold notes that a command is in memory with its payload, or that it is not
+// any more.
+func (p *Partition) hold(it *item, held bool) {
+	switch {
+	case held == it.held:
+		return
+	case held:
+		it.size = len(it.msg.Data)
+		p.queued++
+		p.bytes += it.size
+	default:
+		p.queued--
+		p.bytes -= it.size
 	}
+	it.held = held
 }
 
 // Drain makes every wake-up durable, so that the next owner finds nothing to
@@ -220,6 +242,9 @@ func (p *Partition) done(it *item) {
 	if len(p.acted) > p.pruneAt {
 		cursor := p.Cursor()
 		maps.DeleteFunc(p.acted, func(_ drover.RunID, seq uint64) bool { return seq < cursor })
+		if len(p.acted) > maxActed {
+			clear(p.acted) // something may happen twice, and costs no more than that
+		}
 		p.pruneAt = 2*len(p.acted) + 256
 	}
 }

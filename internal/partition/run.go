@@ -25,6 +25,7 @@ type run struct {
 	rev       uint64
 	values    map[string]json.RawMessage
 	size      int // bytes of values
+	weight    int // bytes that it has in memory, more or less
 
 	busy     bool    // an operation is under way that must end before the next fold
 	queue    []*item // not folded yet
@@ -58,6 +59,8 @@ type item struct {
 	plan   *machine.Plan // of a start
 	acting *act          // effects of its commit that are under way
 	folded bool          // its commit is durable, or it needed none
+	held   bool          // it counts as one that is in memory with its payload
+	size   int           // bytes of that
 
 	before, after *item // in the order of the log
 }
@@ -311,7 +314,7 @@ func (p *Partition) bury(r *run, it *item, why *drover.Error, effects []machine.
 	if len(effects) > 0 {
 		ops = append(ops, Op{Kind: OpAct, Run: r.id, Effects: effects})
 	}
-	it.msg.Data, it.cmd, it.start, it.plan = nil, nil, nil, nil
+	it.forget()
 	left := len(ops)
 	if left == 0 {
 		p.buried(r, it)
@@ -335,6 +338,7 @@ func (p *Partition) bury(r *run, it *item, why *drover.Error, effects []machine.
 
 func (p *Partition) buried(r *run, it *item) {
 	it.folded = true
+	p.hold(it, false)
 	if r == nil {
 		p.done(it)
 		return

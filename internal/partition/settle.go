@@ -14,6 +14,23 @@ const (
 	maxIdle   = 1 << 20
 )
 
+// hurryAfter is CoverAfter, at most, while runs have more memory than they may.
+const hurryAfter = time.Second
+
+// overhead is what a run has in memory beside its record and its values.
+const overhead = 2 << 10
+
+// weigh notes how much memory a run has. A state has about as much as the record
+// that it was made from.
+func (p *Partition) weigh(r *run) {
+	weight := overhead + 2*len(r.committed) + r.size
+	p.kept += weight - r.weight
+	r.weight = weight
+}
+
+// crowded reports whether runs have more memory than they may.
+func (p *Partition) crowded() bool { return p.kept > p.opts.Memory }
+
 // settle finishes commands that need nothing more, sets the next alarm, and
 // lets go of a run that needs no memory.
 //
@@ -23,6 +40,7 @@ func (p *Partition) settle(r *run) {
 	if p.runs[r.id] != r {
 		return
 	}
+	p.weigh(r)
 	p.cover(r)
 	for len(r.open) > 0 {
 		it := r.open[0]
@@ -71,11 +89,16 @@ func (p *Partition) idle(r *run) bool {
 		r.idleSince = p.now
 		r.shed(maxIdle)
 	}
-	kept := r.state != nil && (!r.state.Terminal() || expecting(r.state)) && !p.drain && p.now.Before(r.idleSince.Add(p.opts.IdleAfter))
+	if p.crowded() {
+		r.shed(0)
+		p.weigh(r)
+	}
+	kept := r.state != nil && (!r.state.Terminal() || expecting(r.state)) && !p.drain && !p.crowded() && p.now.Before(r.idleSince.Add(p.opts.IdleAfter))
 	if kept || !r.covered() {
 		return false
 	}
 	delete(p.runs, r.id)
+	p.kept -= r.weight
 	if r.state != nil && r.state.Applied >= p.Cursor() {
 		p.acted[r.id] = r.state.Applied
 	}
@@ -140,8 +163,11 @@ func (p *Partition) tickAt(r *run) time.Time {
 
 // coverAt is when the wake-up of an uncovered run is to be made durable.
 func (p *Partition) coverAt(r *run) time.Time {
-	if p.drain {
+	switch {
+	case p.drain:
 		return p.now
+	case p.crowded():
+		return r.uncovered.Add(min(hurryAfter, p.opts.CoverAfter))
 	}
 	return r.uncovered.Add(p.opts.CoverAfter)
 }

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -124,4 +125,57 @@ func TestAStartWithABigInputIsCommittedAfterALook(t *testing.T) {
 	}
 	d.settle()
 	d.cursor(3)
+}
+
+// What a command brought is in memory until it is committed, and counts as long.
+func TestCommandsCountUntilTheyAreCommitted(t *testing.T) {
+	d := newDriver(t, Options{})
+	d.start("r", waits(1), strings.Repeat("x", 1000))
+	d.want("commit")
+	if commands, bytes := d.p.Queued(); commands != 1 || bytes < 1000 {
+		t.Errorf("%d commands, %d bytes while a start is being committed", commands, bytes)
+	}
+	d.end(OpCommit)
+	d.send("garbage", "no such verb", strings.Repeat("x", 1000))
+	d.want("dead load")
+	if commands, bytes := d.p.Queued(); commands != 1 || bytes < 1000 {
+		t.Errorf("%d commands, %d bytes while a dead letter is being stored", commands, bytes)
+	}
+	d.settle()
+	if commands, bytes := d.p.Queued(); commands != 0 || bytes != 0 {
+		t.Errorf("%d commands, %d bytes in the end", commands, bytes)
+	}
+}
+
+// Runs that wait are let go of early where they have more memory than they may.
+func TestRunsThatWaitHaveABoundOfBytes(t *testing.T) {
+	const memory = 64 << 10
+	d := newDriver(t, Options{Memory: memory})
+	big := strings.Repeat("x", 3000) // not in the record
+	const runs = 100
+	for i := range runs {
+		d.start(fmt.Sprint("r", i), waits(1), big)
+	}
+	d.settle()
+	values := 0
+	for _, r := range d.p.runs {
+		values += r.size
+	}
+	if values > memory {
+		t.Errorf("runs that wait keep %d bytes of values", values)
+	}
+	d.pass(2 * hurryAfter)
+	d.settle()
+	if d.p.kept > memory {
+		t.Errorf("%d runs that wait have %d bytes", len(d.p.runs), d.p.kept)
+	}
+	for i := range runs {
+		d.deliver(fmt.Sprint("r", i), "go0")
+	}
+	d.settle()
+	d.pass(time.Minute)
+	d.settle()
+	if len(d.p.runs) != 0 || d.p.kept != 0 {
+		t.Errorf("%d runs with %d bytes are in memory in the end", len(d.p.runs), d.p.kept)
+	}
 }

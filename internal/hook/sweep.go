@@ -1,0 +1,84 @@
+package hook
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/kv"
+)
+
+// Sweeper mends what crashes leave behind. One worker of a fleet does it.
+type Sweeper struct {
+	Sender  *Sender
+	Scanner Scanner
+	Runs    Runs
+	// Grace is how long a claim stands before it is looked at; 0: 10 s. One that
+	// is handed over has six times as long.
+	Grace time.Duration
+}
+
+const defaultGrace = 10 * time.Second
+
+// Sweep goes once through all claims: it starts the runs whose sender is gone,
+// and frees tokens that no run holds any more. It goes on after an error of one
+// claim, and gives the first.
+func (s *Sweeper) Sweep(ctx context.Context) error {
+	var first error
+	err := s.Scanner.Scan(ctx, func(token string, rec kv.Record) bool {
+		held, err := Decode(token, rec)
+		if err == nil {
+			err = s.look(ctx, held)
+		}
+		if err != nil && first == nil {
+			first = err
+		}
+		return ctx.Err() == nil
+	})
+	return errors.Join(err, first)
+}
+
+// look mends one claim.
+func (s *Sweeper) look(ctx context.Context, held *Held) error {
+	grace := s.Grace
+	if grace <= 0 {
+		grace = defaultGrace
+	}
+	now := s.Sender.Now()
+	switch {
+	case held.Over(now):
+		return free(ctx, s.Sender.Claims, held)
+	case !held.Retained.IsZero() || now.Sub(held.Since) < grace:
+		return nil
+	case held.Starting != nil:
+		_, err := s.Sender.complete(ctx, held)
+		if errors.Is(err, drover.CodeUnavailable) {
+			return err
+		}
+		return nil // the sender will hear of it when it asks again
+	}
+	fate, err := fateOf(ctx, s.Runs, held)
+	switch {
+	case err != nil:
+		return err
+	case fate == gone:
+		return s.end(ctx, held)
+	case fate == handed:
+		run, err := s.Runs.Load(ctx, held.Run)
+		if err != nil || now.Sub(run.Now.Time()) < 6*grace {
+			return err
+		}
+		return s.end(ctx, held) // its heirs claim it themselves, if there are any
+	}
+	return nil
+}
+
+// end frees a token. The run that lost it to the one that is gone has to know.
+func (s *Sweeper) end(ctx context.Context, held *Held) error {
+	c := Claimant{Log: s.Sender.Log}
+	if err := c.tell(ctx, held); err != nil {
+		return err
+	}
+	return free(ctx, s.Sender.Claims, held)
+}
