@@ -2,9 +2,11 @@ package integration_test
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
+	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/natstest"
 )
 
@@ -61,7 +64,7 @@ func build() (dir string, err error) {
 	if err != nil {
 		return "", err
 	}
-	for _, name := range []string{"nats", "jq"} {
+	for _, name := range []string{"nats", "jq", "curl"} {
 		script := fmt.Sprintf("#!/bin/sh\n%s=%s exec '%s' \"$@\"\n", playsEnv, name, self)
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil {
 			return "", err
@@ -72,7 +75,7 @@ func build() (dir string, err error) {
 
 func binary() string { return os.Getenv(binaryEnv) }
 
-// play is a server, or as much of the commands nats and jq as the README uses.
+// play is a server, or as much of the commands nats, jq and curl as the README uses.
 func play(program string, args []string) int {
 	err := fmt.Errorf("%s %s is not played here", program, strings.Join(args, " "))
 	switch {
@@ -92,6 +95,10 @@ func play(program string, args []string) int {
 			_ = json.Unmarshal([]byte(text), &name)
 			return "Hello " + name
 		})
+	case program == "jq" && len(args) == 2 && args[0] == "-r" && args[1] == ".hooks[].token":
+		err = printTokens()
+	case program == "curl" && len(args) == 3 && args[0] == "--json":
+		err = post(args[2], args[1])
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -106,6 +113,31 @@ func jq(do func(string) any) error {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(do(string(text)))
+}
+
+func printTokens() error {
+	var list drover.HookList
+	err := json.NewDecoder(os.Stdin).Decode(&list)
+	for _, h := range list.Hooks {
+		fmt.Println(h.Token)
+	}
+	return err
+}
+
+// post delivers JSON by HTTP, and prints what it is answered.
+func post(url, body string) error {
+	resp, err := http.Post(url, "application/json", strings.NewReader(body)) //nolint:noctx // it is a program of its own
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if _, err := io.Copy(os.Stdout, resp.Body); err != nil {
+		return err
+	}
+	if resp.StatusCode >= 300 {
+		return errors.New(resp.Status)
+	}
+	return nil
 }
 
 func natsRequest(subject, payload string) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/client"
 	"github.com/droverhq/drover/function"
 )
 
@@ -128,6 +129,8 @@ var steps = []struct{ prefix, says string }{
 	{"drover why", "run letter-2 is"},
 	{"drover deliver", "delivered"},
 	{"drover wait", `"text": "Hello Ada"`},
+	{"nats request", `"stream":`},
+	{"curl", "by HTTP"},
 	{"drover serve", ""},
 }
 
@@ -139,7 +142,7 @@ func followReadme(t *testing.T, blocks map[string][]string) {
 		t.Fatal(err)
 	}
 	address := freeAddress(t)
-	url := "nats://" + address
+	url, web := "nats://"+address, freeAddress(t)
 	commands := lines(blocks, "")
 	if len(commands) != len(steps) {
 		t.Fatalf("the README has %d commands, and %d are known here:\n%s", len(commands), len(steps), strings.Join(commands, "\n"))
@@ -153,6 +156,10 @@ func followReadme(t *testing.T, blocks map[string][]string) {
 		if step.says == "" {
 			continue
 		}
+		line = strings.ReplaceAll(line, "127.0.0.1:8080", web)
+		if step.prefix == "curl" {
+			holds(t, connect(t, url).Client, "refund-1")
+		}
 		p := command(t, dir, line, "DROVER_LISTEN="+address, "DROVER_DATA="+filepath.Join(dir, "data"), "DROVER_NATS="+url, "NATS_URL="+url)
 		switch step.prefix {
 		case "nats reply":
@@ -163,6 +170,11 @@ func followReadme(t *testing.T, blocks map[string][]string) {
 			inGo(t, connect(t, url))
 		case "drover function greet":
 			p.line(step.says)
+		case "curl":
+			if status, _, stderr := p.wait(); status != 0 {
+				t.Fatalf("%s: %s", line, stderr)
+			}
+			connect(t, url).completes("refund-1", `{"approved":true}`)
 		default:
 			status, stdout, stderr := p.wait()
 			if status != 0 || !strings.Contains(stdout, step.says) || strings.Contains(stdout, `"code":`) {
@@ -194,4 +206,20 @@ func inGo(t *testing.T, f *fleet) {
 	if err := await(t, done, "the end of the function"); err != nil {
 		t.Error(err)
 	}
+}
+
+// holds waits until a run holds a token.
+func holds(t *testing.T, c *client.Client, run drover.RunID) (token string) {
+	t.Helper()
+	until(t, "the hook of run "+string(run), func() bool {
+		list, err := c.ListHooks(t.Context(), drover.HookListRequest{HookFilter: drover.HookFilter{RunID: run}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range list.Hooks {
+			token = h.Token
+		}
+		return token != ""
+	})
+	return token
 }

@@ -242,6 +242,20 @@ func TestRolesCanDoTheirWork(t *testing.T) {
 		}
 	}
 
+	// To hooks, which workers claim, scan and free.
+	thread := drover.StartRequest{RunID: "thread", Definition: raw(`nodes: {a: {wait: {hook: "thread:1", count: 2}}}` + "\noutput: {from: node:a}")}
+	if reply, err := shop.StartOrDeliver(t.Context(), "thread:1", json.RawMessage("1"), thread); err != nil || !reply.Started {
+		t.Fatalf("the answer is %+v, %v", reply, err)
+	}
+	for r, err := range shop.DeliverHooks(t.Context(), drover.HookManyRequest{HookFilter: drover.HookFilter{Prefix: "thread:"}, Payload: json.RawMessage("2")}) {
+		if err != nil || r.Error != nil {
+			t.Errorf("the result is %+v, %v", r, err)
+		}
+	}
+	if o, err := operator.Wait(t.Context(), "thread"); err != nil || string(o.Result) != "[1,2]" {
+		t.Errorf("the outcome is %+v, %v", o, err)
+	}
+
 	// By durable publishes, with the answer of the fold.
 	answers := feeder.hears("_INBOX.drover.feeder.answers")
 	for _, m := range []*nats.Msg{
@@ -278,6 +292,7 @@ func TestRolesCanDoTheirWork(t *testing.T) {
 		{"definition", "get", "letter"},
 		{"definition", "list"},
 		{"dead", "list"},
+		{"hook", "list"},
 		{"fleet"},
 	} {
 		p := launch(t, alone.flags(s, "operator", args...)...)
@@ -317,7 +332,7 @@ func TestRolesCannotDoMore(t *testing.T) {
 	shop.cannotPublish(stores...)
 	shop.cannotPublish(reads...)
 	shop.cannotPublish(inner...)
-	shop.cannotPublish("drover.in.r.start", "drover.in.r.stop", "drover.in.r.result", "drover.in.r.heard", "drover.api.stop", "drover.api.status", "drover.api.list", "drover.api.definition.put")
+	shop.cannotPublish("drover.in.r.start", "drover.in.r.stop", "drover.in.r.result", "drover.in.r.heard", "drover.api.stop", "drover.api.status", "drover.api.list", "drover.api.definition.put", "drover.api.hook.list", "drover.api.hook.release")
 	shop.cannotSubscribe(eaves...)
 	shop.cannotSubscribe("_INBOX.drover.feeder.>", "drover.done.>", "drover.event.*")
 

@@ -125,6 +125,10 @@ func TestClientsInAnAccountOfTheirOwn(t *testing.T) {
 	if _, err := guest.Deliver(t.Context(), drover.DeliverRequest{RunID: "letter-1", Name: "approve"}); err != nil {
 		t.Fatal(err)
 	}
+	hook := drover.HookRequest{Token: "t", Start: &drover.StartRequest{RunID: "hooked", Definition: raw("nodes: {a: {wait: {hook: t}}}\noutput: {from: node:a}")}}
+	if reply, err := guest.DeliverHook(t.Context(), hook); err != nil || !reply.Started {
+		t.Errorf("the answer is %+v, %v", reply, err)
+	}
 	for _, m := range []*nats.Msg{await(t, receipts, "the notification"), await(t, told, "the outcome")} {
 		if o := outcome(t, m); o.RunID != "letter-1" || o.Status != drover.StatusCompleted {
 			t.Errorf("the outcome is %s", m.Data)

@@ -189,8 +189,11 @@ func why(r *drover.WhyReply) string {
 	}
 	for _, reason := range r.Reasons {
 		fmt.Fprintf(&b, "  %s\n", reason.Text)
-		if reason.Waiting == "delivery" {
+		switch reason.Waiting {
+		case "delivery":
 			fmt.Fprintf(&b, "    drover deliver %s %s '{\"any\": \"JSON\"}'\n", r.RunID, quoted(reason.On))
+		case "hook":
+			fmt.Fprintf(&b, "    drover hook deliver %s '{\"any\": \"JSON\"}'\n", quoted(reason.On))
 		}
 	}
 	return b.String()

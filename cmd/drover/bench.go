@@ -29,6 +29,9 @@ each workload and number of runs in flight:
   W3  a fan-out of 100 calls and its join
   W5  a run that waits, from the delivery until the outcome
   W6  2,000 timers that are due within one second; the times are how late they were
+  W7  deliveries to runs that hold a hook, from the request until its answer
+  W8  deliveries that start a run, from the request until its answer
+  W9  one delivery to 10,000 hooks by their tag, until the last of them has answered
 
 The floor is what the same server does at best: revision-checked updates a second, pipelined, measured just before
 each row. With --nats the fleet has the prefix drover_bench, and is removed before and after.`,
@@ -55,7 +58,7 @@ each row. With --nats the fleet has the prefix drover_bench, and is removed befo
 	f.StringSliceVar(&opts.Only, "only", nil, "workloads to measure, with commas; all of "+strings.Join(bench.Workloads(), ", ")+" where none is given")
 	f.IntSliceVar(&opts.InFlight, "in-flight", nil, "runs in flight, with commas, in place of each workload's own")
 	f.DurationVar(&opts.Duration, "duration", 5*time.Second, "how long each row is measured")
-	f.StringVar(&sync, "sync", sync, "when writes are flushed to the disk: default (every 100 ms), or always")
+	f.StringVar(&sync, "sync", sync, "when writes are flushed to the disk: default (every 100 ms, and by three servers every 2 min, as nats-server does), or always")
 	f.BoolVar(&opts.GroupWrites, "group-writes", false, "let writes share a sync; on with --sync always")
 	f.IntVar(&opts.Replicas, "replicas", 1, "1, or 3: then three servers in this process are a cluster")
 	f.StringVar(&opts.URL, "nats", "", "NATS server to measure, or several with commas, in place of one in this process")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/client"
 	"github.com/droverhq/drover/internal/embed"
+	"github.com/droverhq/drover/internal/gateway"
 	"github.com/droverhq/drover/worker"
 )
 
@@ -22,6 +24,7 @@ type local struct {
 	server *embed.Server
 	nc     *nats.Conn
 	client *client.Client
+	http   net.Addr // of the gateway; nil: there is none
 }
 
 // localOptions say what a local fleet is made of.
@@ -32,6 +35,7 @@ type localOptions struct {
 	served       *served         // functions; nil: none
 	interrupt    <-chan struct{} // gives up the start when it is closed; nil: never
 	allowPrivate bool            // of http nodes
+	http         string          // host:port of a gateway; "": none
 	log          zerolog.Logger
 }
 
@@ -81,7 +85,21 @@ func startLocal(ctx context.Context, opts localOptions) (_ *local, err error) {
 		}
 		l.start(lasting, "the function server", server.Run)
 	}
-	return l, nil
+	return l, l.serveHTTP(lasting, opts)
+}
+
+// serveHTTP starts a gateway, where one is asked for.
+func (l *local) serveHTTP(ctx context.Context, opts localOptions) error {
+	if opts.http == "" {
+		return nil
+	}
+	nc, err := l.server.Connect(nats.Name("drover gateway"))
+	if err != nil {
+		return err
+	}
+	l.onStop(func() error { nc.Close(); return nil })
+	l.http, err = l.startGateway(ctx, opts.http, nc, gateway.Options{Logger: opts.log})
+	return err
 }
 
 // serve starts the server, in a folder that no other process uses.

@@ -62,7 +62,7 @@ To join a fleet on a server of yours:     drover serve --nats nats://host:4222`,
 		&cobra.Group{ID: groupOperations, Title: "Operations:"},
 	)
 	root.AddCommand(a.runCommand(), a.devCommand(), a.serveCommand(), a.functionCommand(), a.benchCommand())
-	root.AddCommand(a.startCommand(), a.stopCommand(), a.tickCommand(), a.deliverCommand())
+	root.AddCommand(a.startCommand(), a.stopCommand(), a.tickCommand(), a.deliverCommand(), a.hookCommand())
 	root.AddCommand(a.statusCommand(), a.resultCommand(), a.waitCommand(), a.whyCommand(), a.listCommand())
 	root.AddCommand(a.validateCommand(), a.definitionCommand(), a.versionCommand())
 	root.AddCommand(a.fleetCommand(), a.deadCommand())

@@ -7,9 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/gateway"
 	"github.com/droverhq/drover/subjects"
 	"github.com/droverhq/drover/worker"
 )
@@ -18,6 +20,7 @@ func (a *app) serveCommand() *cobra.Command {
 	var (
 		opts      worker.Options
 		retention string
+		http      string
 		log       logs
 	)
 	cmd := &cobra.Command{
@@ -42,7 +45,7 @@ nothing is lost then either, but the others wait for the lease to run out.
 			if opts.Settings.Retention, err = parseRetention(retention); err != nil {
 				return err
 			}
-			return a.serve(cmd.Context(), opts)
+			return a.serve(cmd.Context(), opts, http)
 		},
 	}
 	f := cmd.Flags()
@@ -54,7 +57,8 @@ nothing is lost then either, but the others wait for the lease to run out.
 	f.DurationVar(&opts.DrainTimeout, "drain", 10*time.Second, "how long partitions may take to be given back after SIGTERM")
 	f.BoolVar(&opts.AllowPrivate, "allow-private", false, allowPrivate)
 	f.BoolVar(&opts.GroupWrites, "group-writes", false, "let writes share a sync, for one server that syncs every write (sync_interval: always)")
-	fromEnvironment(cmd, "name", "partitions", "replicas", "retention", "lease", "drain", "allow-private", "group-writes")
+	f.StringVar(&http, "http", "", httpFlag)
+	fromEnvironment(cmd, "name", "partitions", "replicas", "retention", "lease", "drain", "allow-private", "group-writes", "http")
 	log.flags(cmd, "info")
 	a.conn.flags(cmd, 0)
 	return cmd
@@ -73,9 +77,14 @@ func parseRetention(s string) (drover.Duration, error) {
 	return d, nil
 }
 
-// serve waits for the server, and works until it is asked to end.
-func (a *app) serve(ctx context.Context, opts worker.Options) error {
-	return untilInterrupted(ctx, "the worker", func(ctx context.Context) error {
+// serve waits for the server, and works until it is asked to end. With an
+// address it is a gateway for HTTP as well.
+func (a *app) serve(ctx context.Context, opts worker.Options, http string) error {
+	name := "the worker"
+	if http != "" {
+		name = "drover serve"
+	}
+	return untilInterrupted(ctx, name, func(ctx context.Context) error {
 		nc, err := a.conn.await(ctx, opts.Logger)
 		if nc == nil {
 			return err
@@ -86,14 +95,39 @@ func (a *app) serve(ctx context.Context, opts worker.Options) error {
 			return err
 		}
 		opts.Logger.Info().Str("server", nc.ConnectedUrlRedacted()).Str("prefix", a.conn.prefix).Msg("connected, joining the fleet")
-		return w.Run(ctx)
+		if http == "" {
+			return w.Run(ctx)
+		}
+		return a.serveBoth(ctx, w, http, opts.Logger)
 	}, opts.Logger)
+}
+
+// serveBoth runs a worker and a gateway. The gateway has a connection of its own,
+// so that what strangers send does not hold up the worker.
+func (a *app) serveBoth(ctx context.Context, w *worker.Worker, http string, log zerolog.Logger) error {
+	nc, err := a.conn.await(ctx, log)
+	if nc == nil {
+		return err
+	}
+	defer nc.Close()
+	parts, lasting := newCrew(), context.WithoutCancel(ctx) // stop ends them, in their order
+	parts.start(lasting, "the worker", w.Run)
+	if _, err := parts.startGateway(lasting, http, nc, gateway.Options{Prefix: a.conn.prefix, Logger: log}); err != nil {
+		return errors.Join(err, parts.stop())
+	}
+	select {
+	case err := <-parts.failed:
+		return errors.Join(err, parts.stop())
+	case <-ctx.Done():
+		return parts.stop()
+	}
 }
 
 // devOptions are the flags of drover dev.
 type devOptions struct {
 	data, listen string
 	sync         string
+	http         string
 	functions    []string
 	file         string
 	allowPrivate bool
@@ -110,7 +144,8 @@ func (a *app) devCommand() *cobra.Command {
 without credentials, so it listens on this machine only unless --listen says otherwise.`,
 		Example: `  drover dev
   drover dev --data /tmp/drover --listen 127.0.0.1:14222
-  drover dev --functions examples/licences/functions.yaml`,
+  drover dev --functions examples/licences/functions.yaml
+  drover dev --http 127.0.0.1:8080`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.dev(cmd.Context(), &o) },
 	}
@@ -121,7 +156,8 @@ without credentials, so it listens on this machine only unless --listen says oth
 	f.StringArrayVar(&o.functions, "function", nil, "function as name=command; may be given several times")
 	f.StringVar(&o.file, "functions", "", "file of functions")
 	f.BoolVar(&o.allowPrivate, "allow-private", false, allowPrivate)
-	fromEnvironment(cmd, "data", "listen", "sync", "allow-private")
+	f.StringVar(&o.http, "http", "", httpFlag)
+	fromEnvironment(cmd, "data", "listen", "sync", "allow-private", "http")
 	o.log.flags(cmd, "info")
 	return cmd
 }
@@ -150,12 +186,15 @@ func (a *app) dev(ctx context.Context, o *devOptions) error {
 	return untilInterrupted(ctx, "drover dev", func(ctx context.Context) error {
 		fleet, err := startLocal(ctx, localOptions{
 			data: o.data, listen: o.listen, syncAlways: o.sync == "always",
-			served: fns, allowPrivate: o.allowPrivate, log: log,
+			served: fns, allowPrivate: o.allowPrivate, http: o.http, log: log,
 		})
 		if err != nil {
 			return err
 		}
 		fmt.Fprint(a.err, welcome(fleet.server.ClientURL(), o.data))
+		if fleet.http != nil {
+			fmt.Fprintf(a.err, "hooks take POST at http://%s/hooks/TOKEN\n\n", fleet.http)
+		}
 		select {
 		case <-ctx.Done():
 			return fleet.stop()
