@@ -1,6 +1,7 @@
 package embed
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -21,6 +22,7 @@ func StartCluster(size int, o Options) ([]*Server, error) {
 	if o.Listen != "" {
 		return nil, fmt.Errorf("the embedded cluster cannot listen on %q: leave Listen empty", o.Listen)
 	}
+	o.SyncInterval = cmp.Or(o.SyncInterval, clusterSyncInterval)
 	ports, err := freePorts(size)
 	if err != nil {
 		return nil, err

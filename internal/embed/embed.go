@@ -21,8 +21,9 @@ type Options struct {
 	Listen string
 	// SyncAlways has every write on disk before it is acknowledged.
 	SyncAlways bool
-	// SyncInterval is how often writes are brought to disk. 0: 100 ms. It means
-	// nothing with SyncAlways.
+	// SyncInterval is how often writes are brought to disk. 0: 100 ms, and in a
+	// cluster 2 min, which is what nats-server does by itself: what one server
+	// loses with its power, the others have. It means nothing with SyncAlways.
 	SyncInterval time.Duration
 	// MaxPayload is how many bytes a message may have. 0: 8 MiB.
 	MaxPayload int32
@@ -34,6 +35,7 @@ type Options struct {
 
 const (
 	defaultSyncInterval = 100 * time.Millisecond
+	clusterSyncInterval = 2 * time.Minute
 	defaultMaxPayload   = 8 << 20
 	// startTime is how long a server may take to answer once it has read its
 	// store, which takes as long as it takes.
