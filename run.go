@@ -77,8 +77,8 @@ type Run struct {
 	Deliveries []Delivery        `json:"deliveries,omitempty"`
 	Unread     int               `json:"unread,omitempty"`    // deliveries that no wait has read
 	Successor  RunID             `json:"successor,omitempty"` // the run that some of those were handed over to
-	Notes      []Note            `json:"notes,omitempty"`  // what happened and changed nothing
-	Applied    uint64            `json:"applied"`          // sequence of the last command that was folded into it
+	Notes      []Note            `json:"notes,omitempty"`     // what happened and changed nothing
+	Applied    uint64            `json:"applied"`             // sequence of the last command that was folded into it
 }
 
 // Node is what anyone may see of a node.
