@@ -143,7 +143,7 @@ func New(opts Options) (*Dispatcher, error) {
 	d.ends, d.end = context.WithCancel(context.Background())
 	d.logs = newRunLogs(d)
 	if opts.Claims != nil && opts.Runs != nil {
-		d.claimant = &hook.Claimant{Claims: opts.Claims, Runs: opts.Runs, Log: d.logs, Now: time.Now, Undelivered: d.undelivered}
+		d.claimant = &hook.Claimant{Claims: opts.Claims, Runs: opts.Runs, Log: d.logs, Now: time.Now, Pause: pause, Undelivered: d.undelivered}
 	}
 	if d.functions, err = d.builtins(); err != nil {
 		return nil, err

@@ -9,6 +9,11 @@
 // methods beside it (Tick, Schedule, Dead, Answer, Event) are what the loop of
 // a partition needs besides.
 //
+// What changes who has the token of a hook, it does as a hook.Claimant, with
+// workers that do nothing else; a hand-over, which may take long, is one of the
+// slow ones. All such effects of a batch are performed in their order, as a fold
+// may claim and release a token at once.
+//
 // [Dispatcher.Run] serves the functions that belong to Drover itself, out of
 // the same work queue as any other function, on every worker: _request (a NATS
 // request), _http (an HTTP request) and _notify (the delivery of an outcome).
@@ -20,7 +25,7 @@
 //   - Nothing here blocks its caller, nor waits for one run before another.
 //   - The batches of one run are performed in the order in which they were
 //     given, each after the end of the one before. Within a batch there is no
-//     order.
+//     order, but among the effects of hooks.
 //   - A batch ends exactly once: with nil when all of it has happened, or with
 //     the first error, and then it is to be given again as a whole. Every
 //     effect may happen twice: a repeated call is fenced by its attempt, a

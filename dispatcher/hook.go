@@ -91,6 +91,19 @@ func (d *Dispatcher) handOver(ctx context.Context, e *machine.Effect) error {
 	})
 }
 
+// pause waits for the nth time, from 0: 2 ms, 4 ms, and so on, half a second in
+// all until it is given up.
+func pause(ctx context.Context, n int) error {
+	timer := time.NewTimer(2 * time.Millisecond << min(n, 10))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return unavailable(context.Cause(ctx))
+	}
+}
+
 // value gives a value, or false where it is gone.
 func (d *Dispatcher) value(ctx context.Context, v machine.Value) (json.RawMessage, bool, error) {
 	if v.Key == "" {

@@ -80,7 +80,7 @@ func TestClaimsMakeNothingElseWait(t *testing.T) {
 	d, _ := f.dispatcher(func(o *Options) { o.Claims, o.Runs = stuck, holders{} })
 	done := make(chan error, claimWorkers)
 	for i := range claimWorkers {
-		d.Perform([]machine.Effect{claimEffect(drover.RunID(fmt.Sprint("r", i)))}, func(err error) { done <- err })
+		d.Perform([]machine.Effect{claimEffect(drover.RunID(fmt.Sprint("c", i)))}, func(err error) { done <- err })
 		await(t, stuck.asked, "the claim")
 	}
 	f.perform(d, callEffect("llm.plan", `1`), machine.Effect{Owed: machine.Owed{Kind: machine.EffectWithdraw}, Run: "r1", Functions: []drover.FunctionName{"x"}})

@@ -3,7 +3,6 @@ package worker_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -117,10 +116,11 @@ func deliver(ctx context.Context, nc *nats.Conn, req drover.HookRequest) (drover
 		}
 		var reply drover.HookReply
 		e := drover.ErrorOf(m.Header.Get("Drover-Error"), m.Data)
-		if errors.Is(e, drover.CodeUnavailable) {
+		switch {
+		case e == nil:
+		case e.Code == drover.CodeUnavailable:
 			continue
-		}
-		if e != nil {
+		default:
 			return reply, e
 		}
 		return reply, json.Unmarshal(m.Data, &reply)

@@ -14,6 +14,7 @@ import (
 // sent is what became of a delivery, as far as its sender knows.
 type sent struct {
 	payload string
+	starts  bool // where nobody holds the token
 	reply   *drover.HookReply
 	err     error // definite; nil with no reply: it is not known
 }
@@ -21,7 +22,7 @@ type sent struct {
 // deliver has a client deliver to the token t, and with a definition start a run
 // of it. A client with an id asks again until it knows.
 func (w *world) deliver(payload, id, definition string) *sent {
-	out := &sent{payload: payload}
+	out := &sent{payload: payload, starts: definition != ""}
 	req := &drover.HookRequest{Token: "t", Payload: json.RawMessage(payload), ID: id}
 	if definition != "" {
 		req.Start = &drover.StartRequest{Hash: w.plan(definition).Hash}
@@ -108,6 +109,8 @@ func (w *world) check(all ...*sent) {
 			w.t.Errorf("%s was accepted %d times and is there %d times", s.payload, taken, n)
 		case s.reply != nil && n != 1:
 			w.t.Errorf("%s was accepted, says its sender, and is there %d times", s.payload, n)
+		case s.starts && s.err != nil && !errors.Is(s.err, drover.CodeConflict):
+			w.t.Errorf("%s was refused, although it starts a run: %v", s.payload, s.err)
 		case s.err != nil && n != 0:
 			w.t.Errorf("%s was refused with %v, and is there %d times", s.payload, s.err, n)
 		}

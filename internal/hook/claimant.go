@@ -19,6 +19,9 @@ type Claimant struct {
 	Runs   Runs
 	Log    Log
 	Now    func() time.Time
+	// Pause waits before a hand-over looks for the nth time, from 0, whether the
+	// one that it waits for is done. nil: it fails at once, as unavailable.
+	Pause func(ctx context.Context, n int) error
 	// Undelivered is called where a run could hand over no further: so many of
 	// its deliveries to a token, which stay with it as unread. nil: nobody is told.
 	Undelivered func(run drover.RunID, token string, left int)

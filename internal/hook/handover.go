@@ -196,21 +196,40 @@ func (c *Claimant) another(ctx context.Context, h *HandOver, d *drover.DeliverRe
 
 // after gives who has what an heir had that is over, once it is there.
 func (c *Claimant) after(ctx context.Context, from drover.RunID, token string, heir, successor drover.RunID) (drover.RunID, error) {
+	for n := 0; ; n++ {
+		next, err := c.next(ctx, from, token, heir, successor)
+		if next != "" || err != nil {
+			return next, err
+		}
+		if c.Pause == nil || n == maxPauses {
+			return "", drover.Errorf(drover.CodeUnavailable,
+				"run %s is handing token %q over to run %s: what run %s has for it comes after that", heir, token, successor, from)
+		}
+		if err := c.Pause(ctx, n); err != nil {
+			return "", err
+		}
+	}
+}
+
+// maxPauses is how often a hand-over looks for another that it waits for. Then
+// it fails, and is tried again, as the other may need its place.
+const maxPauses = 8
+
+// next is after, or "" where it is not known yet.
+func (c *Claimant) next(ctx context.Context, from drover.RunID, token string, heir, successor drover.RunID) (drover.RunID, error) {
 	held, err := Read(ctx, c.Claims, token)
 	if err != nil {
 		return "", err
 	}
-	if !held.passesThrough(from) || held.heir(heir) == nil {
-		_, err := c.Runs.Load(ctx, successor)
-		if errors.Is(err, drover.CodeNotFound) {
-			err = drover.Errorf(drover.CodeUnavailable, "run %s is not started yet, which run %s hands token %q over to", successor, heir, token)
-		}
-		return successor, err
+	if held.passesThrough(from) && held.heir(heir) != nil {
+		return held.heir(heir).Next, nil
 	}
-	if next := held.heir(heir).Next; next != "" {
-		return next, nil
+	if _, err := c.Runs.Load(ctx, successor); errors.Is(err, drover.CodeNotFound) {
+		return "", nil // the heir has still to start it
+	} else if err != nil {
+		return "", err
 	}
-	return "", drover.Errorf(drover.CodeUnavailable, "run %s is handing token %q over: what run %s has for its successor comes after that", heir, token, from)
+	return successor, nil
 }
 
 // pass gives a token to the heir that has the last delivery, or says to the

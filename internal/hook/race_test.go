@@ -12,7 +12,7 @@ import (
 	"github.com/droverhq/drover"
 )
 
-var seeds = flag.Int("seeds", 60, "how many seeds each random test runs with")
+var seeds = flag.Int("seeds", 40, "how many seeds each random test runs with")
 
 // explore runs a scenario in every order with at most so many switches away from
 // the process whose turn it is, and so many kills. A process has its turn
@@ -121,7 +121,7 @@ func random(t *testing.T, scenario func(w *world)) {
 // both explores a small scenario, and runs it with seeds.
 func both(t *testing.T, switches int, scenario func(w *world)) {
 	if t.Run("every order", func(t *testing.T) { explore(t, switches, 0, scenario) }) &&
-		t.Run("every kill", func(t *testing.T) { explore(t, 1, 1, scenario) }) {
+		t.Run("every kill", func(t *testing.T) { explore(t, switches-1, 1, scenario) }) {
 		random(t, scenario)
 	}
 }
