@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/client"
@@ -110,10 +112,8 @@ func TestThread(t *testing.T) {
 			t.Errorf("nothing here has the words of\n%s%v", snippet, err)
 		}
 		f, _ := follow(t, "thread")
-		var runs []drover.Outcome
-		untilOver(t, f, func(o drover.Outcome) { runs = append(runs, o) })
 		var said []string
-		for _, o := range runs {
+		for _, o := range untilOver(t, f) {
 			said = append(said, string(o.Result))
 		}
 		for _, text := range []string{"hello", "are you there?", "anyone?", "bye"} {
@@ -153,15 +153,15 @@ func TestThread(t *testing.T) {
 			}
 		}
 		texts := await(t, m.all, "the last message")
-		over := 0
-		untilOver(t, f, func(o drover.Outcome) {
-			if over++; o.Status != drover.StatusCompleted || o.Unread > 0 && o.Successor == "" {
+		over := untilOver(t, f)
+		for _, o := range over {
+			if o.Status != drover.StatusCompleted || o.Unread > 0 && o.Successor == "" {
 				t.Errorf("a run ended %s with %d unread, and no successor", o.Status, o.Unread)
 			}
-		})
+		}
 		wantEachOnceInOrder(t, texts, senders, messages)
-		if len(m.texts) != m.want || over < m.want/2 {
-			t.Errorf("%d messages came to %d runs, which read two each; %d were sent", len(m.texts), over, m.want)
+		if len(m.texts) != m.want || len(over) < m.want/2 {
+			t.Errorf("%d messages came to %d runs, which read two each; %d were sent", len(m.texts), len(over), m.want)
 		}
 	})
 }
@@ -184,31 +184,32 @@ func wantEachOnceInOrder(t *testing.T, texts []string, senders, messages int) {
 	}
 }
 
-// untilOver waits until no run of the fleet goes on, and none follows another.
-func untilOver(t *testing.T, f *fleet, each func(drover.Outcome)) {
+// untilOver waits until no run of the fleet goes on, and every successor has
+// been, and gives the outcomes. An outcome may name a successor that only begins.
+func untilOver(t *testing.T, f *fleet) []drover.Outcome {
 	t.Helper()
-	seen := map[drover.RunID]bool{}
-	for again := true; again; {
-		again = false
-		list, err := f.List(t.Context(), drover.ListRequest{})
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	over := map[drover.RunID]drover.Outcome{}
+	until(t, "the end of all runs", func() bool {
+		<-tick.C
+		list, err := f.List(t.Context(), drover.ListRequest{Limit: 1000})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range list.Runs {
-			if seen[r.ID] {
-				continue
-			}
-			seen[r.ID], again = true, true
-			for run := r.ID; run != ""; {
-				o := f.outcome(run)
-				each(o)
-				if run = o.Successor; seen[run] {
-					run = ""
-				}
-				seen[run] = true
+			if _, ok := over[r.ID]; !ok {
+				over[r.ID] = f.outcome(r.ID)
 			}
 		}
-	}
+		for _, o := range over {
+			if _, ok := over[o.Successor]; o.Successor != "" && !ok {
+				return false
+			}
+		}
+		return true
+	})
+	return slices.Collect(maps.Values(over))
 }
 
 func TestLiveQuery(t *testing.T) {

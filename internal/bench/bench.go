@@ -18,10 +18,15 @@ const (
 	Fanout   = "W3"
 	Deliver  = "W5"
 	Timers   = "W6"
+	Hook     = "W7"
+	Begin    = "W8"
+	Many     = "W9"
 )
 
 // Workloads lists all of them.
-func Workloads() []string { return []string{SetRun, Sequence, Fanout, Deliver, Timers} }
+func Workloads() []string {
+	return []string{SetRun, Sequence, Fanout, Deliver, Timers, Hook, Begin, Many}
+}
 
 // Options of a run of the benchmarks. The zero value measures everything, each
 // row for 5 s, on an embedded server.
@@ -45,7 +50,8 @@ type Options struct {
 	// GroupWrites has the worker and the functions group their writes, as is meant
 	// for servers that sync always.
 	GroupWrites bool
-	// SyncInterval of embedded servers. 0: that of drover dev, 100 ms.
+	// SyncInterval of embedded servers. 0: 100 ms, as with drover dev, and in a
+	// cluster 2 min, as with nats-server.
 	SyncInterval time.Duration
 	// Partitions of the fleet. 0: the default of a fleet.
 	Partitions int
@@ -60,6 +66,8 @@ type Options struct {
 	// longer than a worker's cover time makes them durable messages of the
 	// server. 0: 13 s.
 	Lead time.Duration
+	// Hooks is to how many of them W9 delivers. 0: 10,000.
+	Hooks int
 	// Dir is where embedded servers keep their folders, which are removed in the
 	// end. Empty: the folder for temporary files.
 	Dir string
@@ -101,7 +109,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Replicas != 0 && o.Replicas != 1 && o.Replicas != 3 {
 		return o, drover.Errorf(drover.CodeInvalidRequest, "replicas is %d, and must be 1 or 3", o.Replicas)
 	}
-	if o.Duration < 0 || o.Runs < 0 || o.Workers < 0 || o.Functions < 0 || o.Timers < 0 || o.Lead < 0 ||
+	if o.Duration < 0 || o.Runs < 0 || o.Workers < 0 || o.Functions < 0 || o.Timers < 0 || o.Lead < 0 || o.Hooks < 0 ||
 		slices.ContainsFunc(o.InFlight, func(n int) bool { return n < 1 }) {
 		return o, drover.Errorf(drover.CodeInvalidRequest, "durations and counts of a benchmark must not be negative, and at least one run is in flight")
 	}
@@ -111,6 +119,7 @@ func (o Options) withDefaults() (Options, error) {
 	orElse(&o.Functions, 1)
 	orElse(&o.Timers, 2000)
 	orElse(&o.Lead, 13*time.Second)
+	orElse(&o.Hooks, 10_000)
 	return o, nil
 }
 
@@ -153,7 +162,7 @@ func Run(ctx context.Context, opts Options, emit func(Row) error) error {
 			continue
 		}
 		counts := w.inFlight
-		if len(opts.InFlight) > 0 && w.name != Timers {
+		if len(opts.InFlight) > 0 && !w.fixed {
 			counts = opts.InFlight
 		}
 		for _, n := range counts {
@@ -190,7 +199,7 @@ func measure(ctx context.Context, opts Options, w workload, inFlight int) (row R
 	if err != nil {
 		return row, err
 	}
-	l, used := newLoad(f, w, inFlight), processor()
+	l, used := w.load(f, w, inFlight), processor()
 	if err := l.run(ctx); err != nil {
 		return row, err
 	}

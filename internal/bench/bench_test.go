@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
 func few(t *testing.T) Options {
 	return Options{
 		Duration: 50 * time.Millisecond, Runs: 8, InFlight: []int{4}, Partitions: 4,
-		Timers: 8, Lead: 100 * time.Millisecond, Dir: t.TempDir(),
+		Timers: 8, Lead: 100 * time.Millisecond, Hooks: 8, Dir: t.TempDir(),
 	}
 }
 
@@ -40,6 +40,9 @@ var writes = map[string]struct{ least, most float64 }{
 	Fanout:   {204, 303},   // start, record, outcome, and call, result of each item, with 1 to 100 records
 	Deliver:  {5, 5},       // start, record, delivery, record, outcome
 	Timers:   {4, 6 + 0.5}, // start, record, tick, record, outcome; the durable timer may be needed as well
+	Hook:     {306, 311},   // of each delivery its id, command, record; and what a start and an end have
+	Begin:    {9, 11},
+	Many:     {9, 10},
 }
 
 func TestEveryWorkload(t *testing.T) {
@@ -56,7 +59,7 @@ func TestEveryWorkload(t *testing.T) {
 
 func check(t *testing.T, r Row) {
 	t.Helper()
-	steps := map[string]int{SetRun: 1, Sequence: 10, Fanout: 100, Deliver: 1, Timers: 1}[r.Workload]
+	steps := map[string]int{SetRun: 1, Sequence: 10, Fanout: 100, Deliver: 1, Timers: 1, Hook: 100, Begin: 1, Many: 1}[r.Workload]
 	if r.Runs != 8 || r.Steps != 8*steps {
 		t.Errorf("%d runs, %d steps; want 8 and %d", r.Runs, r.Steps, 8*steps)
 	}
@@ -129,7 +132,7 @@ func TestAlwaysSynced(t *testing.T) {
 func TestWhatCannotBeMeasured(t *testing.T) {
 	never := func(Row) error { t.Error("there is a row"); return nil }
 	for name, opts := range map[string]Options{
-		"unknown workload":  {Only: []string{"W9"}},
+		"unknown workload":  {Only: []string{"W10"}},
 		"replicas":          {Replicas: 2},
 		"negative duration": {Duration: -1},
 		"nothing in flight": {InFlight: []int{0}},

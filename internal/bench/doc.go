@@ -6,7 +6,8 @@
 // [Run] goes through the workloads; each row has a fleet of its own: servers
 // where none was named, workers, functions and publishers, all in this process.
 // Publishers send raw commands and learn of the end of a run from its outcome,
-// as any NATS client can. A row is a closed loop: so many runs are in flight,
+// as any NATS client can; those of hooks ask the API with the Go client, which
+// gives each delivery an id. A row is a closed loop: so many runs are in flight,
 // and each that ends makes room for the next.
 //
 // # Workloads
@@ -16,6 +17,9 @@
 //	W3  a fan-out of 100 calls and its join
 //	W5  a run that waits, from the delivery until the outcome
 //	W6  2,000 runs whose timers are due within one second; the times are lateness
+//	W7  deliveries to runs that hold a hook, until they are answered
+//	W8  deliveries that start a run, until they are answered
+//	W9  one delivery by tag to 10,000 hooks, until the last has answered
 //
 // # Promises
 //

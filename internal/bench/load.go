@@ -31,17 +31,16 @@ type load struct {
 	progress chan struct{}
 	errs     chan error
 
-	mu      sync.Mutex
-	begun   map[string]time.Time // runs in flight: when, or when they are due
-	next    int
-	over    bool
-	runs    int // that ended
-	from    time.Time
-	until   time.Time
-	counted int // that ended within from and until
-	last    time.Time
-	times   []time.Duration
+	mu    sync.Mutex
+	begun map[string]time.Time // runs in flight: when, or when they are due
+	next  int
+	over  bool
+	runs  int // that ended
+	gauge
 }
+
+// ofRuns measures runs from their beginning to their end.
+func ofRuns(f *fleet, w workload, inFlight int) loader { return newLoad(f, w, inFlight) }
 
 func newLoad(f *fleet, w workload, inFlight int) *load {
 	return &load{
@@ -87,13 +86,12 @@ func (l *load) subject() string {
 // begin starts the first runs.
 func (l *load) begin() {
 	now := time.Now()
-	duration := l.f.opts.Duration
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.from = now.Add(duration / warmShare)
-	l.until = l.from.Add(duration)
+	l.gauge = newGauge(now, l.f.opts)
 	if l.w.timers {
 		l.from = now.Truncate(time.Millisecond).Add(l.f.opts.Lead)
+		l.first, l.whole = l.from, true
 	}
 	for range l.inFlight {
 		l.start(now)
@@ -188,18 +186,6 @@ func runOf(outcome []byte) string {
 	return o.RunID
 }
 
-// count keeps the time of a run that ended.
-func (l *load) count(begun, now time.Time) {
-	l.last = now
-	whole := l.w.timers || l.f.opts.Runs > 0
-	if whole || !now.Before(l.from) && now.Before(l.until) {
-		l.counted++
-	}
-	if whole || !begun.Before(l.from) {
-		l.times = append(l.times, now.Sub(begun))
-	}
-}
-
 // more reports whether another run is to be started.
 func (l *load) more(now time.Time) bool {
 	switch {
@@ -244,15 +230,7 @@ func (l *load) fill(row *Row) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	row.Runs, row.Steps = l.runs, l.runs*l.w.steps
-	window := l.until.Sub(l.from)
-	if l.w.timers || l.f.opts.Runs > 0 {
-		first := l.from
-		if !l.w.timers {
-			first = l.until.Add(-l.f.opts.Duration - l.f.opts.Duration/warmShare)
-		}
-		window = l.last.Sub(first)
-	}
-	row.RunsPerSecond = float64(l.counted) / window.Seconds()
+	row.RunsPerSecond = l.rate()
 	row.StepsPerSecond = row.RunsPerSecond * float64(l.w.steps)
 	row.P50, row.P99, row.Max = percentiles(l.times)
 }

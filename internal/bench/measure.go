@@ -9,6 +9,41 @@ import (
 	"time"
 )
 
+// gauge keeps when things ended in a row, and how long they took.
+type gauge struct {
+	first       time.Time // when the row began
+	from, until time.Time // behind the warm-up, and when nothing new begins
+	whole       bool      // all counts, from the first to the last
+	last        time.Time
+	counted     int
+	times       []time.Duration
+}
+
+func newGauge(now time.Time, opts Options) gauge {
+	from := now.Add(opts.Duration / warmShare)
+	return gauge{first: now, from: from, until: from.Add(opts.Duration), whole: opts.Runs > 0}
+}
+
+// count keeps the time of what ended.
+func (g *gauge) count(begun, now time.Time) {
+	g.last = now
+	if g.whole || !now.Before(g.from) && now.Before(g.until) {
+		g.counted++
+	}
+	if g.whole || !begun.Before(g.from) {
+		g.times = append(g.times, now.Sub(begun))
+	}
+}
+
+// rate is how many ended in a second.
+func (g *gauge) rate() float64 {
+	length := g.until.Sub(g.from)
+	if g.whole {
+		length = g.last.Sub(g.first)
+	}
+	return float64(g.counted) / length.Seconds()
+}
+
 // percentiles gives the median, the 99th percentile and the longest of some
 // times, in milliseconds. It sorts them.
 func percentiles(times []time.Duration) (p50, p99, longest float64) {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -9,12 +10,22 @@ import (
 	"github.com/droverhq/drover"
 )
 
+// loader makes the load of one row.
+type loader interface {
+	// run starts runs, and returns when all of them have ended.
+	run(ctx context.Context) error
+	// fill writes what was measured.
+	fill(row *Row)
+}
+
 // workload is one kind of runs.
 type workload struct {
 	name       string
+	load       func(f *fleet, w workload, inFlight int) loader
 	definition string // YAML
 	steps      int    // of a run
 	inFlight   []int
+	fixed      bool // it has its own number in flight, whatever was asked for
 	input      json.RawMessage
 	calls      bool // each step is a call of the no-op function
 	notify     bool // the run ends with its notification, not with its outcome
@@ -29,9 +40,13 @@ const noop = "noop"
 const delivered = "go"
 
 const (
-	sequenceSteps = 10
-	fanoutItems   = 100
+	sequenceSteps  = 10
+	fanoutItems    = 100
+	hookDeliveries = 100 // to one run of W7
 )
+
+// tag and tagged are what all hooks of W9 have.
+const tag, tagged = "of", "bench"
 
 // spread is the time in which the timers of W6 are due.
 const spread = time.Second
@@ -39,23 +54,34 @@ const spread = time.Second
 func workloads(opts Options) []workload {
 	return []workload{
 		{
-			name: SetRun, steps: 1, inFlight: []int{1, 256}, notify: true,
+			name: SetRun, steps: 1, inFlight: []int{1, 256}, load: ofRuns, notify: true,
 			definition: "nodes: {a: {set: {with: {ok: true}}}}\noutput: {from: node:a}\n",
 		},
-		{name: Sequence, steps: sequenceSteps, inFlight: []int{1, 256}, calls: true, input: json.RawMessage("1"), definition: sequence()},
+		{name: Sequence, steps: sequenceSteps, inFlight: []int{1, 256}, load: ofRuns, calls: true, input: json.RawMessage("1"), definition: sequence()},
 		{
-			name: Fanout, steps: fanoutItems, inFlight: []int{1, 16}, calls: true, input: items(),
+			name: Fanout, steps: fanoutItems, inFlight: []int{1, 16}, load: ofRuns, calls: true, input: items(),
 			definition: "nodes: {a: {call: " + noop + ", fanout: {over: run_input}, input: {from: fanout_item}}}\noutput: {from: node:a}\n",
 		},
 		{
-			name: Deliver, steps: 1, inFlight: []int{1}, deliver: true,
+			name: Deliver, steps: 1, inFlight: []int{1}, load: ofRuns, deliver: true,
 			definition: "nodes: {a: {wait: {name: " + delivered + ", timeout: 1h}}}\noutput: {from: node:a}\n",
 		},
 		{
-			name: Timers, steps: 1, inFlight: []int{opts.Timers}, timers: true,
+			name: Timers, steps: 1, inFlight: []int{opts.Timers}, fixed: true, load: ofRuns, timers: true,
 			definition: "nodes: {a: {sleep: {until: input}}}\noutput: {from: node:a}\n",
 		},
+		{name: Hook, steps: hookDeliveries, inFlight: []int{1, 256}, load: ofDeliveries, definition: inbox("until: payload")},
+		{name: Begin, steps: 1, inFlight: []int{1}, load: ofDeliveries, definition: inbox("count: 1")},
+		{
+			name: Many, steps: 1, inFlight: []int{opts.Hooks}, fixed: true, load: ofMany,
+			definition: inbox("tags: {" + tag + ": " + tagged + "}"),
+		},
 	}
+}
+
+// inbox is the definition of a run that has the token that its input says.
+func inbox(with string) string {
+	return "nodes: {a: {wait: {hook: \"${{ input }}\", " + with + "}}}\noutput: {from: node:a}\n"
 }
 
 // sequence is the definition of calls of which each gets the output of the one
