@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/droverhq/drover/internal/rawjson"
 )
 
 func TestEveryKeyIsDocumentedAndTried(t *testing.T) {
@@ -59,7 +61,7 @@ func TestExamplesOfTheDocumentAreValid(t *testing.T) {
 			if expression = strings.TrimSpace(expression); expression == "" {
 				continue
 			}
-			d.Nodes["pick"].Set.With = appendText(nil, "${{ "+expression+" }}")
+			d.Nodes["pick"].Set.With = rawjson.AppendString(nil, "${{ "+expression+" }}")
 			if err := d.Validate(); err != nil {
 				t.Errorf("%s: %v", expression, err)
 			}

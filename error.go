@@ -113,6 +113,18 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
+// CodeOf gives the code of an error: that of the Error in its chain, or the Code
+// that is there by itself; else other.
+func CodeOf(err error, other Code) Code {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code
+	}
+	if code, ok := errors.AsType[Code](err); ok {
+		return code
+	}
+	return other
+}
+
 // AsError gives the Error in err's chain, or wraps err as one with the code
 // other. It is nil for nil.
 func AsError(err error, other Code) *Error {

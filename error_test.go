@@ -1,6 +1,8 @@
 package drover
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -28,5 +30,23 @@ func TestErrorOfKeepsTheCodeOfTheHeader(t *testing.T) {
 	}
 	if e := ErrorOf("", []byte(`{"code":"full","message":"no room"}`)); e != nil {
 		t.Errorf("an answer without the header is the error %v", e)
+	}
+}
+
+func TestCodeOf(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want Code
+	}{
+		{Errorf(CodeFull, "x"), CodeFull},
+		{fmt.Errorf("x: %w", Errorf(CodeFull, "x")), CodeFull},
+		{fmt.Errorf("%w: x", CodeConflict), CodeConflict},
+		{fmt.Errorf("x: %w", &Error{Code: CodeFull}), CodeFull},
+		{errors.New("x"), CodeInternal},
+		{nil, CodeInternal},
+	} {
+		if got := CodeOf(c.err, CodeInternal); got != c.want {
+			t.Errorf("the code of %v is %s, not %s", c.err, got, c.want)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/droverhq/drover/internal/expression"
+	"github.com/droverhq/drover/internal/rawjson"
 	"github.com/droverhq/drover/internal/schema"
 )
 
@@ -168,7 +169,7 @@ func (f *formulaLinker) single(text, place string, scope expression.Scope, want 
 
 func (f *formulaLinker) templateText(text, place string, item bool) {
 	if strings.Contains(text, "{{") {
-		f.template(appendText(nil, text), place, item)
+		f.template(rawjson.AppendString(nil, text), place, item)
 	}
 }
 

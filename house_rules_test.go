@@ -20,31 +20,33 @@ const module = "github.com/droverhq/drover"
 // may import; its tests may import anything. A new package, or a new import
 // between two, is an edit of this map, so that it is a decision.
 var layers = map[string][]string{
-	".":                           {"internal/expression", "internal/schema"},
-	"internal/expression":         {},
+	".":                           {"internal/expression", "internal/schema", "internal/rawjson"},
+	"internal/rawjson":            {},
+	"internal/expression":         {"internal/rawjson"},
 	"internal/schema":             {},
 	"subjects":                    {"."},
-	"internal/machine":            {".", "subjects", "internal/expression", "internal/schema"},
+	"internal/machine":            {".", "subjects", "internal/rawjson", "internal/expression", "internal/schema"},
 	"internal/partition":          {".", "subjects", "internal/machine"},
-	"internal/hook":               {".", "internal/machine", "internal/schema", "kv"},
+	"internal/hook":               {".", "internal/rawjson", "internal/machine", "internal/schema", "kv"},
 	"internal/sim":                {".", "subjects", "internal/machine", "internal/partition", "internal/hook", "kv"},
 	"internal/publish":            {".", "subjects"},
 	"internal/topology":           {".", "subjects"},
 	"internal/embed":              {"."},
 	"internal/natstest":           {},
+	"internal/replies":            {},
 	"kv":                          {".", "subjects", "internal/publish"},
 	"kv/kvtest":                   {".", "subjects", "kv"},
-	"function":                    {".", "subjects", "internal/publish"},
+	"function":                    {".", "subjects", "internal/rawjson", "internal/publish"},
 	"function/functiontest":       {".", "subjects", "function", "internal/natstest"},
 	"function/clock":              {},
-	"client":                      {".", "subjects"},
-	"internal/gateway":            {".", "subjects", "client"},
+	"client":                      {".", "subjects", "internal/rawjson"},
+	"internal/gateway":            {".", "subjects", "internal/rawjson", "client"},
 	"internal/gateway/clock":      {},
-	"dispatcher":                  {".", "subjects", "internal/machine", "internal/hook", "internal/publish", "function"},
-	"internal/api":                {".", "subjects", "internal/machine", "internal/hook", "kv"},
+	"dispatcher":                  {".", "subjects", "internal/rawjson", "internal/replies", "internal/machine", "internal/hook", "internal/publish", "function"},
+	"internal/api":                {".", "subjects", "internal/rawjson", "internal/replies", "internal/machine", "internal/hook", "kv"},
 	"worker":                      {".", "subjects", "internal/machine", "internal/partition", "internal/hook", "internal/publish", "internal/topology", "internal/api", "kv", "dispatcher"},
 	"internal/bench":              {".", "subjects", "client", "function", "worker", "kv", "internal/embed", "internal/publish", "internal/topology"},
-	"cmd/drover":                  {".", "subjects", "client", "function", "worker", "internal/bench", "internal/embed", "internal/gateway", "internal/topology"},
+	"cmd/drover":                  {".", "subjects", "internal/rawjson", "client", "function", "worker", "internal/bench", "internal/embed", "internal/gateway", "internal/topology"},
 	"worker/clock":                {},
 	"integration":                 {},
 	"examples/licences/functions": {".", "function"},
@@ -66,14 +68,14 @@ var outside = map[string][]string{
 	"github.com/rs/zerolog":                 {"function", "dispatcher", "worker", "internal/api", "internal/embed", "internal/gateway", "internal/publish", "cmd/drover"},
 	"github.com/nats-io/nats.go": {
 		"kv", "kv/kvtest", "function", "function/functiontest", "client", "dispatcher", "worker", "cmd/drover",
-		"internal/api", "internal/bench", "internal/publish", "internal/topology", "internal/embed", "internal/gateway", "internal/natstest", "function/functiontest",
+		"internal/api", "internal/bench", "internal/publish", "internal/replies", "internal/topology", "internal/embed", "internal/gateway", "internal/natstest", "function/functiontest",
 		"examples/licences/functions",
 	},
 }
 
 // pure packages see no clock, no chance and no I/O, and hand nothing to
 // another goroutine, so that what they do depends on their arguments alone.
-var pure = []string{".", "subjects", "internal/machine", "internal/partition", "internal/expression", "internal/schema"}
+var pure = []string{".", "subjects", "internal/rawjson", "internal/machine", "internal/partition", "internal/expression", "internal/schema"}
 
 // impure is what a pure package may not import.
 var impure = []string{

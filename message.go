@@ -91,7 +91,7 @@ type StartReply struct {
 	RunID    RunID     `json:"run_id"`
 	Created  bool      `json:"created"` // false: the run was there already, the same start had come before
 	Status   Status    `json:"status"`
-	Warnings []Problem `json:"warnings,omitempty"` // unknown keys of the request
+	Warnings []Problem `json:"warnings,omitempty"` // unknown keys of the request, and those of a definition that came with it
 }
 
 // StopRequest asks for the end of a run.

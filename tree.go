@@ -1,12 +1,13 @@
 package drover
 
 import (
-	"bytes"
 	"encoding/json"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/droverhq/drover/internal/rawjson"
 )
 
 // tree is a definition as it was written: what JSON has, with the line of
@@ -127,7 +128,7 @@ func (t *tree) appendJSON(b []byte) []byte {
 	case isBool, isNumber:
 		return append(b, t.text...)
 	case isText:
-		return appendText(b, t.text)
+		return rawjson.AppendString(b, t.text)
 	case isList:
 		b = append(b, '[')
 		for i, item := range t.items {
@@ -146,17 +147,9 @@ func (t *tree) appendJSON(b []byte) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = e.value.appendJSON(append(appendText(b, e.key), ':'))
+		b = e.value.appendJSON(append(rawjson.AppendString(b, e.key), ':'))
 	}
 	return append(b, '}')
-}
-
-func appendText(b []byte, s string) []byte {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // text cannot fail
-	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte{'\n'})...)
 }
 
 // canonicalNumber spells a number of JSON in the one way: an integer with its

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/rawjson"
 	"github.com/droverhq/drover/subjects"
 )
 
@@ -184,7 +185,7 @@ func (c *Client) request(ctx context.Context, verb string, req, reply any) error
 }
 
 func encode(verb string, req any) ([]byte, error) {
-	data, err := json.Marshal(req)
+	data, err := rawjson.Encode(req)
 	if err != nil {
 		return nil, drover.Errorf(drover.CodeInvalidRequest, "the request for %s is no JSON: %v", verb, err)
 	}

@@ -3,10 +3,6 @@ package dispatcher
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,6 +10,7 @@ import (
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/hook"
 	"github.com/droverhq/drover/internal/publish"
+	"github.com/droverhq/drover/internal/replies"
 	"github.com/droverhq/drover/subjects"
 )
 
@@ -22,39 +19,13 @@ const answerTime = 5 * time.Second
 
 // runLogs is the logs of all runs, for those who wait for what they send.
 type runLogs struct {
-	d      *Dispatcher
-	prefix string // of the inboxes of the answers
-
-	mu      sync.Mutex
-	next    uint64
-	waiting map[string]chan *nats.Msg
-}
-
-func newRunLogs(d *Dispatcher) *runLogs {
-	return &runLogs{d: d, prefix: d.opts.Conn.NewInbox() + ".", waiting: map[string]chan *nats.Msg{}}
+	d       *Dispatcher
+	answers *replies.Replies
 }
 
 // Log is the logs of the runs, for others who wait for what they send. It needs
 // Run, and ends with it.
 func (d *Dispatcher) Log() hook.Log { return d.logs }
-
-// open takes in answers until close is called: by one subscription, which all
-// servers of a cluster know of by the time that an answer is sent.
-func (l *runLogs) open() (shut func(), err error) {
-	sub, err := l.d.opts.Conn.Subscribe(l.prefix+"*", func(m *nats.Msg) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		key := strings.TrimPrefix(m.Subject, l.prefix)
-		if ch := l.waiting[key]; ch != nil {
-			delete(l.waiting, key) // the first answer counts
-			ch <- m
-		}
-	})
-	if err != nil {
-		return nil, fmt.Errorf("dispatcher: %w", err)
-	}
-	return func() { _ = sub.Unsubscribe() }, nil
-}
 
 // Send implements hook.Log.
 func (l *runLogs) Send(ctx context.Context, run drover.RunID, verb drover.Verb, body any) error {
@@ -83,7 +54,7 @@ func (l *runLogs) Ask(ctx context.Context, run drover.RunID, verb drover.Verb, b
 	if err != nil {
 		return err
 	}
-	inbox, answer, forget := l.expect()
+	inbox, answer, forget := l.answers.Expect()
 	defer forget()
 	msg.Header = nats.Header{subjects.HeaderReply: {inbox}}
 	if err := l.store(ctx, msg); err != nil {
@@ -99,20 +70,5 @@ func (l *runLogs) Ask(ctx context.Context, run drover.RunID, verb drover.Verb, b
 		return json.Unmarshal(m.Data, reply)
 	case <-ctx.Done():
 		return drover.Errorf(drover.CodeUnavailable, "the owner of run %s did not answer the %s in time", run, verb)
-	}
-}
-
-// expect gives an inbox and where its answer comes, until forget is called.
-func (l *runLogs) expect() (inbox string, answer <-chan *nats.Msg, forget func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.next++
-	key := strconv.FormatUint(l.next, 36)
-	ch := make(chan *nats.Msg, 1)
-	l.waiting[key] = ch
-	return l.prefix + key, ch, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.waiting, key)
 	}
 }

@@ -1,14 +1,21 @@
 package dispatcher
 
 import (
-	"bytes"
 	"encoding/json"
 	"log/slog"
 
 	"github.com/rs/zerolog"
 
 	"github.com/droverhq/drover/function"
+	"github.com/droverhq/drover/internal/rawjson"
 	"github.com/droverhq/drover/subjects"
+)
+
+// How many built-in calls of a kind may run at the same time in a worker.
+const (
+	maxRequests = 256
+	maxHTTP     = 64
+	maxNotifies = 2048
 )
 
 // builtins makes the server of the functions that belong to Drover itself. It
@@ -16,11 +23,11 @@ import (
 // and the drain are the same.
 func (d *Dispatcher) builtins() (*function.Server, error) {
 	request := function.New(string(subjects.FunctionRequest), d.request)
-	request.Concurrency = d.opts.Requests
+	request.Concurrency = maxRequests
 	web := function.New(string(subjects.FunctionHTTP), d.doHTTP)
-	web.Concurrency = d.opts.HTTP
+	web.Concurrency = maxHTTP
 	notify := function.Message(string(subjects.FunctionNotify), d.notify)
-	notify.Concurrency = d.opts.Notifies
+	notify.Concurrency = maxNotifies
 	return function.NewServer(d.opts.Conn, function.Options{
 		Prefix:       d.opts.Names.Prefix(),
 		Instance:     d.opts.Instance,
@@ -31,21 +38,9 @@ func (d *Dispatcher) builtins() (*function.Server, error) {
 	}, request, web, notify)
 }
 
-// marshal makes JSON without the escapes that only HTML needs: they make a
-// value up to six times as large, so that it fits in no message any more.
-func marshal(v any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
-}
-
-// encode is marshal for what can be JSON always.
+// encode makes JSON of what can always be JSON.
 func encode(v any) json.RawMessage {
-	data, err := marshal(v)
+	data, err := rawjson.Encode(v)
 	if err != nil {
 		return null
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/droverhq/drover/function"
 	"github.com/droverhq/drover/internal/hook"
 	"github.com/droverhq/drover/internal/publish"
+	"github.com/droverhq/drover/internal/replies"
 	"github.com/droverhq/drover/subjects"
 )
 
@@ -54,12 +55,6 @@ type Options struct {
 	AllowPrivate bool
 	// GroupWrites is function.Options.GroupWrites of the built-in functions.
 	GroupWrites bool
-	// Requests, HTTP and Notifies are how many built-in calls of a kind may run
-	// at the same time. 0 means 256, 64 and 2048.
-	Requests, HTTP, Notifies int
-	// NotifyTimeout is how long a subscriber may take for its receipt.
-	// 0 means 10 s.
-	NotifyTimeout time.Duration
 	// DrainTimeout is how long built-in calls may go on after Run is asked to
 	// end; then they are given back to the queue. 0 means 5 s.
 	DrainTimeout time.Duration
@@ -67,19 +62,8 @@ type Options struct {
 }
 
 func (o *Options) defaults() {
-	set := func(n *int, d int) {
-		if *n <= 0 {
-			*n = d
-		}
-	}
-	set(&o.Requests, 256)
-	set(&o.HTTP, 64)
-	set(&o.Notifies, 2048)
 	if o.Instance == "" {
 		o.Instance = "worker"
-	}
-	if o.NotifyTimeout <= 0 {
-		o.NotifyTimeout = 10 * time.Second
 	}
 	if o.DrainTimeout <= 0 {
 		o.DrainTimeout = 5 * time.Second
@@ -141,9 +125,10 @@ func New(opts Options) (*Dispatcher, error) {
 		runs:   map[drover.RunID][]*batch{},
 	}
 	d.ends, d.end = context.WithCancel(context.Background())
-	d.logs = newRunLogs(d)
+	d.logs = &runLogs{d: d, answers: replies.New(opts.Conn)}
 	if opts.Claims != nil && opts.Runs != nil {
-		d.claimant = &hook.Claimant{Claims: opts.Claims, Runs: opts.Runs, Log: d.logs, Now: time.Now, Pause: pause, Undelivered: d.undelivered}
+		d.claimant = &hook.Claimant{Claims: opts.Claims, Runs: opts.Runs, Log: d.logs, Now: time.Now, Pause: pause}
+		d.claimant.Undelivered = func(run drover.RunID, _ string, left int) { d.undelivered(run, "", left) } // no token in the log
 	}
 	if d.functions, err = d.builtins(); err != nil {
 		return nil, err
@@ -161,9 +146,9 @@ func (d *Dispatcher) Ready() <-chan struct{} { return d.functions.Ready() }
 // could not be ended.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	defer d.end()
-	shut, err := d.logs.open()
+	shut, err := d.logs.answers.Open()
 	if err != nil {
-		return err
+		return fmt.Errorf("dispatcher: %w", err)
 	}
 	defer shut()
 	var senders sync.WaitGroup

@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	maxReceipt = 256                    // bytes of what a subscriber answered
-	storePause = 200 * time.Millisecond // between attempts to store what a built-in function has to say
+	receiptTime = 10 * time.Second       // for the receipt of a subscriber
+	maxReceipt  = 256                    // bytes of it
+	storePause  = 200 * time.Millisecond // between attempts to store what a built-in function has to say
 )
 
 // delivery is a queued delivery of an outcome.
@@ -82,7 +83,7 @@ func (d *Dispatcher) attempt(ctx context.Context, v delivery, outcome []byte) (r
 	if err := d.opts.Names.Foreign(subject); err != nil {
 		return "", drover.AsError(err, drover.CodeForbidden)
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.opts.NotifyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, receiptTime)
 	defer cancel()
 	reply, err := d.opts.Conn.RequestMsgWithContext(ctx, &nats.Msg{
 		Subject: subject,

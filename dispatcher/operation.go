@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/rawjson"
 	"github.com/droverhq/drover/subjects"
 )
 
@@ -97,7 +98,7 @@ func (d *Dispatcher) Event(run drover.RunID, status drover.Status, applied uint6
 }
 
 func (d *Dispatcher) hint(msg *nats.Msg, body any) {
-	data, err := marshal(body)
+	data, err := rawjson.Encode(body)
 	if err == nil {
 		msg.Data = data
 		err = d.opts.Conn.PublishMsg(msg)

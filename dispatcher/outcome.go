@@ -9,6 +9,7 @@ import (
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/machine"
+	"github.com/droverhq/drover/internal/rawjson"
 	"github.com/droverhq/drover/subjects"
 )
 
@@ -20,7 +21,7 @@ const maxNoted = 4 << 10
 func Encode(o *drover.Outcome, result json.RawMessage) []byte {
 	told := *o
 	told.Result = orNull(result)
-	data, err := marshal(&told)
+	data, err := rawjson.Encode(&told)
 	if err != nil { // the result is no JSON
 		return encodeWithout(o, drover.Errorf(drover.CodeInternal, "the result of run %s cannot be told: %v", o.RunID, err))
 	}

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/machine"
 	"github.com/droverhq/drover/internal/publish"
+	"github.com/droverhq/drover/internal/rawjson"
 )
 
 // loadTimeout is how long one answer of the server may take before a batch
@@ -80,7 +82,7 @@ func (d *Dispatcher) start(b *batch) {
 	}
 	if len(hooks) > 0 {
 		b.left.Add(1)
-		d.actOnHooks(hooks, func(err error) { d.part(b, err) })
+		d.actOnHooks(hooks, func(err error) { d.part(b, discreet(err)) })
 	}
 	if len(slow) > 0 {
 		d.slow.push(func() {
@@ -89,6 +91,15 @@ func (d *Dispatcher) start(b *batch) {
 		return
 	}
 	d.part(b, nil)
+}
+
+// discreet hides the text of an error that may have a token in it, as it will be
+// logged, and whoever knows a token may deliver. The code stays.
+func discreet(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("a hook could not be claimed, released or handed over: %w", drover.CodeOf(err, drover.CodeUnavailable))
 }
 
 // part ends a part of a batch, and with the last one the batch.
@@ -233,7 +244,7 @@ func (d *Dispatcher) send(run drover.RunID, verb drover.Verb, body any, done fun
 }
 
 func (d *Dispatcher) command(run drover.RunID, verb drover.Verb, body any) (*nats.Msg, error) {
-	data, err := marshal(body)
+	data, err := rawjson.Encode(body)
 	if err != nil {
 		return nil, err
 	}

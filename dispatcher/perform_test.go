@@ -1,8 +1,10 @@
 package dispatcher
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/hook"
 	"github.com/droverhq/drover/internal/machine"
 	"github.com/droverhq/drover/internal/natstest"
 	"github.com/droverhq/drover/internal/publish"
@@ -380,4 +383,27 @@ func TestUnknownEffectIsAnError(t *testing.T) {
 	if err := await(t, done, "the end"); err == nil || !strings.Contains(err.Error(), "dance") {
 		t.Errorf("error %v", err)
 	}
+}
+
+// Errors of effects are logged by whoever gives them again, and a token in the
+// log would be a right to deliver.
+func TestErrorsOfHooksKeepTheTokenSecret(t *testing.T) {
+	f := newFleet(t)
+	d, _ := f.dispatcher(func(o *Options) { o.Claims, o.Runs = brokenClaims{}, holders{} })
+	done := make(chan error, 1)
+	d.Perform([]machine.Effect{claimEffect("r1")}, func(err error) { done <- err })
+	err := await(t, done, "the end of a claim")
+	if !errors.Is(err, drover.CodeFull) || strings.Contains(err.Error(), "secret") {
+		t.Errorf("error %v", err)
+	}
+	d.claimant.Undelivered("r1", "secret", 2)
+	if got := f.logs.String(); !strings.Contains(got, `"deliveries":2`) || strings.Contains(got, "secret") {
+		t.Errorf("logged: %s", got)
+	}
+}
+
+type brokenClaims struct{ hook.Keys }
+
+func (brokenClaims) Claim(context.Context, string, []byte) (uint64, error) {
+	return 0, fmt.Errorf("token %q: %w", "secret", drover.CodeFull)
 }

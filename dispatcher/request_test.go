@@ -128,10 +128,10 @@ func (panicker) RoundTrip(*http.Request) (*http.Response, error) { panic("ouch")
 
 func TestPanicOfABuiltinFailsItsAttempt(t *testing.T) {
 	f := newFleet(t)
-	d, _ := f.dispatcher(func(o *Options) { o.HTTP = 1 })
+	d, _ := f.dispatcher()
 	d.http = &http.Client{Transport: panicker{}}
 	call := f.builtin(d, subjects.FunctionHTTP)
-	for range 2 {
+	for range maxHTTP + 1 { // more than there are slots
 		if got := call(`{"url":"http://127.0.0.1:1/"}`); got.Error == nil || got.Error.Code != drover.CodePanic || got.Error.Stack == "" {
 			t.Errorf("result %s", spell(got))
 		}

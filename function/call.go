@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/rawjson"
 	"github.com/droverhq/drover/subjects"
 )
 
@@ -65,15 +66,14 @@ func Heartbeat(ctx context.Context, progress any) error {
 		return drover.Errorf(drover.CodeInvalidRequest,
 			"a heartbeat needs the context that the handler was called with, or one made from it")
 	}
-	data, err := json.Marshal(progress)
+	progressed, err := rawjson.Encode(progress)
 	if err != nil {
 		return drover.Errorf(drover.CodeInvalidRequest, "the progress of call %s is no JSON: %v", c.ID, err)
 	}
-	if len(data) > drover.MaxInlineValue {
+	if len(progressed) > drover.MaxInlineValue {
 		return drover.Errorf(drover.CodeTooLarge, "the progress of call %s has %d bytes, over the limit of %d: tell less",
-			c.ID, len(data), drover.MaxInlineValue)
+			c.ID, len(progressed), drover.MaxInlineValue)
 	}
-	progressed := json.RawMessage(data)
 	c.last.Store(&progressed)
 	return c.send(ctx, progressed)
 }

@@ -1,13 +1,13 @@
 package function
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/rawjson"
 )
 
 // Function is a named handler. [New], [Raw] and [Message] make one.
@@ -65,13 +65,11 @@ func Message(name string, handler func(ctx context.Context, m *nats.Msg) error) 
 	return &Function{Name: drover.FunctionName(name), message: handler}
 }
 
-// encode makes JSON without escapes that only HTML needs.
+// encode makes JSON of what a function gives, or of what is told of it.
 func encode(name string, v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	data, err := rawjson.Encode(v)
+	if err != nil {
 		return nil, invalidOutput(name, err)
 	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+	return data, nil
 }

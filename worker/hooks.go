@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/droverhq/drover"
@@ -37,5 +38,11 @@ func (w *Worker) sweepHooks(ctx context.Context) error {
 		Scanner: w.hooks,
 		Runs:    &states{w.runs, w.settings.Partitions},
 	}
-	return s.Sweep(ctx)
+	err := s.Sweep(ctx)
+	if err == nil {
+		return nil
+	}
+	// Its text would be logged, and may have a token in it, with which anyone may
+	// deliver.
+	return fmt.Errorf("not all claims of tokens could be mended: %w", drover.CodeOf(err, drover.CodeUnavailable))
 }

@@ -96,14 +96,8 @@ func (w *Worker) membership(ctx, rest context.Context) error {
 
 // evict ends the leases of all workers.
 func (w *Worker) evict(ctx context.Context) error {
-	listing, stop := context.WithCancel(ctx)
-	defer stop()
-	var before []kv.Member
-	err := w.fleet.WatchMembers(listing, func(list []kv.Member) {
-		before = list
-		stop()
-	})
-	if listing.Err() == nil || ctx.Err() != nil {
+	before, err := kv.First(ctx, w.fleet.WatchMembers)
+	if err != nil {
 		return err
 	}
 	for _, other := range before {

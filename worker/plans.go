@@ -145,5 +145,9 @@ func compile(data []byte) (*machine.Plan, []byte, error) {
 		return nil, nil, err
 	}
 	plan, err := machine.Compile(def)
-	return plan, canonical, err
+	if err != nil {
+		return nil, nil, err
+	}
+	plan.Warnings = def.Warnings() // once: they cost as much as the checks
+	return plan, canonical, nil
 }

@@ -28,6 +28,19 @@ func TestAStoredDefinitionOutlivesNewRules(t *testing.T) {
 	}
 }
 
+// Whoever starts a definition that came with the start is told what it may not
+// mean, also the next time.
+func TestAPlanOfAStartHasWarnings(t *testing.T) {
+	c := newPlans(kvtest.NewMemory().Definitions)
+	req := &drover.StartRequest{Definition: json.RawMessage(`{"nodes":{"a":{"sleep":"1s"},"b":{"sleep":"1s"}},"output":{"from":"node:a"}}`)}
+	for range 2 {
+		plan, err := c.resolve(t.Context(), req, "")
+		if err != nil || len(plan.Warnings) != 1 || plan.Warnings[0].Place != "nodes.b" {
+			t.Fatalf("the plan is %+v, %v", plan, err)
+		}
+	}
+}
+
 // Plans are forgotten where their definitions have too many bytes together.
 func TestPlansHaveABoundOfBytes(t *testing.T) {
 	c := newPlans(kvtest.NewMemory().Definitions)

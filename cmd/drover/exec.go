@@ -14,6 +14,7 @@ import (
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/function"
+	"github.com/droverhq/drover/internal/rawjson"
 )
 
 // The exit statuses of a command that say more than that it failed. They are
@@ -183,7 +184,7 @@ func output(raw []byte) json.RawMessage {
 	if json.Valid(trimmed) {
 		return trimmed
 	}
-	text, err := json.Marshal(strings.TrimSuffix(string(raw), "\n"))
+	text, err := rawjson.Encode(strings.TrimSuffix(string(raw), "\n"))
 	if err != nil { // a string always has a JSON form
 		return json.RawMessage("null")
 	}

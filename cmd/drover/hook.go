@@ -181,7 +181,11 @@ With --force it takes the token from a run that holds it: the waits of that run 
 				if err != nil {
 					return err
 				}
-				return a.print(hook, fmt.Sprintf("%s is free, run %s had it\n", visible(hook.Token, 600), hook.RunID))
+				had := "nobody"
+				if hook.RunID != "" {
+					had = "run " + string(hook.RunID)
+				}
+				return a.print(hook, fmt.Sprintf("%s is free, %s had it\n", visible(hook.Token, 600), had))
 			})
 		},
 	}

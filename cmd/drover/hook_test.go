@@ -18,7 +18,6 @@ func TestHookCommandsAskTheFleet(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	unread := 3
 	odd := "order:1 *\x1b[2J>"
-	oddJSON, _ := json.Marshal(odd)
 	for _, c := range []struct {
 		name   string
 		args   []string
@@ -44,7 +43,7 @@ func TestHookCommandsAskTheFleet(t *testing.T) {
 			},
 		},
 		{
-			name: "show", args: []string{"hook", "show", odd}, verb: "hook.show", asked: `{"token":` + string(oddJSON) + `}`,
+			name: "show", args: []string{"hook", "show", odd}, verb: "hook.show", asked: `{"token":"order:1 *\u001b[2J>"}`,
 			reply: drover.Hook{
 				Token: odd, RunID: "r_1", Node: "paid", Since: at, Until: &at, Unread: &unread,
 				Tags: map[string]string{"b": "2", "a": "1"}, Metadata: json.RawMessage(`{"for":"kim"}`),

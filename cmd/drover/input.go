@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/droverhq/drover/internal/rawjson"
 )
 
 // readArg reads a value as it stands on the command line: the text itself,
@@ -72,7 +74,7 @@ func definitionJSON(raw []byte) (json.RawMessage, error) {
 	if json.Valid(raw) {
 		return raw, nil
 	}
-	text, err := json.Marshal(string(raw))
+	text, err := rawjson.Encode(string(raw))
 	if err != nil {
 		return nil, usageError("the definition cannot be sent: %w", err)
 	}

@@ -167,7 +167,6 @@ func (a *app) follow(ctx context.Context, l *local, req drover.StartRequest, p p
 	if err != nil {
 		return nil, err
 	}
-	a.warn(reply.Warnings)
 	if !reply.Created {
 		fmt.Fprintf(a.err, "run %s goes on\n", reply.RunID)
 	}

@@ -60,7 +60,8 @@ func (o *owner) status(run string) drover.StatusReply {
 func TestLifeOfARun(t *testing.T) {
 	o := newOwner(t).serve(nil)
 	reply := o.start(`{"run_id":"run1","definition":` + plan + `,"input":{"a":1},"tagz":{}}`)
-	if !reply.Created || reply.RunID != "run1" || reply.Status != drover.StatusRunning || len(reply.Warnings) != 1 {
+	if !reply.Created || reply.RunID != "run1" || reply.Status != drover.StatusRunning || len(reply.Warnings) != 2 ||
+		reply.Warnings[0].Place != "tagz" || reply.Warnings[1].Place != "nodes.ok" {
 		t.Errorf("reply %+v", reply)
 	}
 	status := o.status("run1")
@@ -82,7 +83,7 @@ func TestLifeOfARun(t *testing.T) {
 	if err := o.ask("result", `{"run_id":"run1"}`, &result); err != nil || result.Status.Terminal() || result.Output != nil {
 		t.Errorf("result %+v, error %v", result, err)
 	}
-	big := `"` + strings.Repeat("x", drover.MaxInlineValue) + `"`
+	big := `"` + strings.Repeat("<b>&", drover.MaxInlineValue) + `"` // nothing of it is escaped
 	o.call("run1/plan@1", big)
 	o.until("the end", func() bool { return o.status("run1").Run.Status == drover.StatusCompleted })
 	for _, request := range []string{`{"run_id":"run1"}`, `{"run_id":"run1","node":"plan"}`} {
@@ -125,6 +126,9 @@ func TestDefinitions14KeysMakeOneRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := o.start(`{"workflow":"naming","idempotency_key":"order 17","input":1}`)
+	if first.Warnings != nil {
+		t.Errorf("whoever starts what is registered is told %v", first.Warnings)
+	}
 	again := o.start(fmt.Sprintf(`{"hash":%q,"idempotency_key":"order 17","input":1}`, put.Hash))
 	if !first.Created || again.Created || first.RunID != again.RunID || first.RunID != drover.KeyRunID("", "order 17") {
 		t.Errorf("replies %+v %+v", first, again)

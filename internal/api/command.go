@@ -4,9 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,6 +11,7 @@ import (
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/machine"
+	"github.com/droverhq/drover/internal/rawjson"
 	"github.com/droverhq/drover/subjects"
 )
 
@@ -50,7 +48,7 @@ func (s *Service) send(ctx context.Context, run drover.RunID, verb drover.Verb, 
 	if _, err := drover.ParseRunID(string(run)); err != nil {
 		return err
 	}
-	data, err := json.Marshal(req)
+	data, err := rawjson.Encode(req)
 	if err != nil {
 		return drover.Errorf(drover.CodeInvalidRequest, "the request cannot be read: %v", err)
 	}
@@ -58,7 +56,7 @@ func (s *Service) send(ctx context.Context, run drover.RunID, verb drover.Verb, 
 	if _, _, refused := machine.DecodeCommand(0, time.Now(), string(run), string(verb), data, ""); refused != nil {
 		return refused
 	}
-	inbox, answer, forget := s.answers.expect()
+	inbox, answer, forget := s.answers.Expect()
 	defer forget()
 	m := nats.NewMsg(s.Names.In(run, verb))
 	m.Data = data
@@ -106,49 +104,4 @@ func readAnswer(m *nats.Msg, reply any) error {
 		return drover.Errorf(drover.CodeInternal, "the owner of the run cannot be understood: %v", err)
 	}
 	return nil
-}
-
-// answers takes in the answers of folds: one subscription for all.
-type answers struct {
-	nc     *nats.Conn
-	prefix string
-	sub    *nats.Subscription
-
-	mu      sync.Mutex
-	next    uint64
-	waiting map[string]chan *nats.Msg
-}
-
-func newAnswers(nc *nats.Conn) *answers {
-	return &answers{nc: nc, prefix: nc.NewInbox() + ".", waiting: map[string]chan *nats.Msg{}}
-}
-
-func (a *answers) open() (err error) {
-	a.sub, err = a.nc.Subscribe(a.prefix+"*", func(m *nats.Msg) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		key := strings.TrimPrefix(m.Subject, a.prefix)
-		if ch := a.waiting[key]; ch != nil {
-			delete(a.waiting, key) // the first answer counts
-			ch <- m
-		}
-	})
-	return err
-}
-
-func (a *answers) close() { _ = a.sub.Unsubscribe() }
-
-// expect gives an inbox and where its answer comes, until forget is called.
-func (a *answers) expect() (inbox string, answer <-chan *nats.Msg, forget func()) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.next++
-	key := strconv.FormatUint(a.next, 36)
-	ch := make(chan *nats.Msg, 1)
-	a.waiting[key] = ch
-	return a.prefix + key, ch, func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		delete(a.waiting, key)
-	}
 }

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/machine"
+	"github.com/droverhq/drover/internal/rawjson"
 	"github.com/droverhq/drover/subjects"
 )
 
@@ -214,11 +214,7 @@ func named(payload []byte, id string) ([]byte, error) {
 		return payload, err
 	}
 	d.ID = id
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // it must not grow
-	err := enc.Encode(d)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+	return rawjson.Encode(d)
 }
 
 // remove removes a letter. One that somebody else has removed is no error.

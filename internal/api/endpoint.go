@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/droverhq/drover"
 )
@@ -107,6 +108,9 @@ func decode(data []byte, req any) error {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 {
 		return nil
+	}
+	if !utf8.Valid(data) { // what is none would become the same text, whatever it was
+		return drover.Errorf(drover.CodeInvalidRequest, "the request is not UTF-8")
 	}
 	if data[0] != '{' {
 		return drover.Errorf(drover.CodeInvalidRequest, "the request is no JSON object: write {...}")

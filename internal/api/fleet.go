@@ -26,11 +26,11 @@ const (
 
 // fleet puts together what the bucket of the fleet and the log say.
 func (s *Service) fleet(ctx context.Context, _ *struct{}) (any, error) {
-	members, err := once(ctx, s.Fleet.WatchMembers)
+	members, err := kv.First(ctx, s.Fleet.WatchMembers)
 	if err != nil {
 		return nil, err
 	}
-	owned, err := once(ctx, s.Fleet.WatchPartitions)
+	owned, err := kv.First(ctx, s.Fleet.WatchPartitions)
 	if err != nil {
 		return nil, err
 	}
@@ -65,24 +65,6 @@ func judge(partitions []drover.Partition, live map[string]bool, now time.Time) {
 		p := &partitions[i]
 		p.Slow = !live[p.Worker] || p.Oldest != nil && now.Sub(*p.Oldest) > healthy
 	}
-}
-
-// once gives what a watch tells at first.
-func once[T any](ctx context.Context, watch func(context.Context, func([]T)) error) ([]T, error) {
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	var list []T
-	told := false
-	err := watch(watching, func(l []T) {
-		if !told {
-			list, told = slices.Clone(l), true
-		}
-		stop()
-	})
-	if told {
-		return list, nil
-	}
-	return nil, err
 }
 
 // member reads what a worker tells of itself.

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/hook"
 	"github.com/droverhq/drover/internal/machine"
+	"github.com/droverhq/drover/internal/rawjson"
 	"github.com/droverhq/drover/kv"
 )
 
@@ -49,7 +49,7 @@ func (s *Service) checkDelivery(req *drover.HookRequest) error {
 
 // wellFormed refuses a command that no fold would take, whatever its run is like.
 func wellFormed(run drover.RunID, verb drover.Verb, body any) error {
-	data, err := json.Marshal(body)
+	data, err := rawjson.Encode(body)
 	if err != nil {
 		return drover.Errorf(drover.CodeInvalidRequest, "the request cannot be read: %v", err)
 	}
@@ -99,7 +99,7 @@ type Hooks interface {
 type logs struct{ s *Service }
 
 func (l logs) Send(ctx context.Context, run drover.RunID, verb drover.Verb, body any) error {
-	data, err := json.Marshal(body)
+	data, err := rawjson.Encode(body)
 	if err != nil {
 		return drover.Errorf(drover.CodeInvalidRequest, "the request cannot be read: %v", err)
 	}
@@ -186,6 +186,9 @@ func (s *Service) showHook(ctx context.Context, req *drover.HookTokenRequest) (a
 // that no delivery finds it free before the run has let go.
 func (s *Service) releaseHook(ctx context.Context, req *drover.HookTokenRequest) (any, error) {
 	c, err := s.claim(ctx, req.Token)
+	if errors.Is(err, drover.CodeInternal) {
+		return s.clearHook(ctx, req.Token)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -199,6 +202,21 @@ func (s *Service) releaseHook(ctx context.Context, req *drover.HookTokenRequest)
 		return nil, err
 	}
 	return c.Shown(), nil
+}
+
+// clearHook removes a key that holds no claim, so that runs can claim the token.
+func (s *Service) clearHook(ctx context.Context, token string) (any, error) {
+	rec, err := s.Hooks.Get(ctx, token)
+	if err != nil {
+		return nil, err
+	}
+	if c, err := hook.Decode(token, rec); err == nil {
+		return nil, drover.Errorf(drover.CodeConflict, "run %s has claimed the token %q meanwhile: look at it with hook.show", c.Run, token)
+	}
+	if err := s.Hooks.Release(ctx, token, rec.Revision); err != nil && !errors.Is(err, kv.ErrConflict) {
+		return nil, err
+	}
+	return drover.Hook{Token: token}, nil
 }
 
 // letGo says why a token may not be freed, or makes its run let go of it.

@@ -60,7 +60,8 @@ func (s *Service) claims(ctx context.Context, f *drover.HookFilter, visit func(*
 		}
 		c, err := hook.Decode(token, rec)
 		if err != nil {
-			s.Logger.Warn().Err(err).Msg("a claim cannot be read")
+			// Not the error, which has the token: whoever knows that may deliver.
+			s.Logger.Warn().Uint64("revision", rec.Revision).Msg("a claim cannot be read")
 			return true
 		}
 		if f.RunID != "" && c.Run != f.RunID {
@@ -163,7 +164,7 @@ func (s *Service) deliverTo(ctx context.Context, c *hook.Held, payload json.RawM
 	result = drover.HookResult{Token: c.Token, RunID: c.Run}
 	defer func() {
 		if v := recover(); v != nil {
-			s.Logger.Error().Str("token", c.Token).Interface("panic", v).Bytes("stack", debug.Stack()).Msg("a delivery failed")
+			s.Logger.Error().Str("run", string(c.Run)).Interface("panic", v).Bytes("stack", debug.Stack()).Msg("a delivery failed")
 			result.Error = drover.Errorf(drover.CodeInternal, "the delivery failed: the log of worker %s tells more", s.Worker)
 		}
 	}()

@@ -19,6 +19,7 @@ import (
 	"github.com/droverhq/drover/internal/api"
 	"github.com/droverhq/drover/internal/machine"
 	"github.com/droverhq/drover/internal/natstest"
+	"github.com/droverhq/drover/internal/rawjson"
 	"github.com/droverhq/drover/internal/schema"
 	"github.com/droverhq/drover/kv"
 	"github.com/droverhq/drover/kv/kvtest"
@@ -138,6 +139,7 @@ func (o *owner) resolve(ctx context.Context, req *drover.StartRequest, hash drov
 	if err != nil {
 		return nil, err
 	}
+	plan.Warnings = def.Warnings()
 	return plan, o.store.Definitions.Put(ctx, hash, canonical)
 }
 
@@ -158,7 +160,7 @@ func (o *owner) fold(m *nats.Msg) {
 		reply.Header.Set(subjects.HeaderCode, string(err.Code))
 		answer = err
 	}
-	reply.Data, _ = json.Marshal(answer)
+	reply.Data, _ = rawjson.Encode(answer)
 	_ = o.nc.PublishMsg(reply)
 }
 
@@ -234,7 +236,7 @@ func (o *owner) call(id, output string) {
 	}
 	sum := sha256.Sum256([]byte(call.Run))
 	result := drover.ResultMessage{Call: call, Token: machine.Token(hex.EncodeToString(sum[:]), id), Output: json.RawMessage(output), Instance: "i1"}
-	data, err := json.Marshal(result)
+	data, err := rawjson.Encode(result)
 	if err == nil {
 		_, err = o.js.Publish(o.t.Context(), o.names.In(call.Run, drover.VerbResult), data)
 	}

@@ -19,6 +19,8 @@ import (
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/hook"
 	"github.com/droverhq/drover/internal/machine"
+	"github.com/droverhq/drover/internal/rawjson"
+	"github.com/droverhq/drover/internal/replies"
 	"github.com/droverhq/drover/kv"
 	"github.com/droverhq/drover/subjects"
 )
@@ -74,7 +76,7 @@ type Config struct {
 type Service struct {
 	Config
 	js      jetstream.JetStream
-	answers *answers
+	answers *replies.Replies
 	sender  *hook.Sender
 	slots   map[class]chan struct{}
 	working sync.WaitGroup
@@ -93,7 +95,7 @@ func New(cfg Config) (*Service, error) {
 	cfg.AnswerTime = cmp.Or(cfg.AnswerTime, DefaultAnswerTime)
 	s := &Service{
 		Config: cfg, js: js,
-		answers: newAnswers(cfg.Conn),
+		answers: replies.New(cfg.Conn),
 		slots: map[class]chan struct{}{
 			commands: make(chan struct{}, cfg.Concurrency),
 			reads:    make(chan struct{}, cfg.Concurrency),
@@ -113,10 +115,11 @@ func (s *Service) Ready() <-chan struct{} { return s.ready }
 // Run answers requests until ctx ends, and is called once. Requests that were
 // taken by then are answered before it returns.
 func (s *Service) Run(ctx context.Context) error {
-	if err := s.answers.open(); err != nil {
+	shut, err := s.answers.Open()
+	if err != nil {
 		return fmt.Errorf("api: %w", err)
 	}
-	defer s.answers.close()
+	defer shut()
 	defer s.working.Wait()
 	for _, e := range s.endpoints() {
 		s.figures[e.name()] = &figures{}
@@ -205,7 +208,7 @@ func (s *Service) more(e endpoint, req micro.Request, part any) {
 	m := nats.NewMsg(req.Reply())
 	m.Header.Set(subjects.HeaderMore, "1")
 	var err error
-	if m.Data, err = json.Marshal(part); err != nil {
+	if m.Data, err = rawjson.Encode(part); err != nil {
 		s.Logger.Error().Err(err).Str("verb", e.verb).Msg("a part of an answer is no JSON")
 		return
 	}
@@ -217,7 +220,7 @@ func (s *Service) more(e endpoint, req micro.Request, part any) {
 func (s *Service) respond(e endpoint, req micro.Request, start time.Time, reply any, err error) {
 	var data []byte
 	if err == nil {
-		if data, err = json.Marshal(reply); err != nil {
+		if data, err = rawjson.Encode(reply); err != nil {
 			err = drover.Errorf(drover.CodeInternal, "the answer to %s is no JSON: %v", e.verb, err)
 		}
 	}
@@ -228,7 +231,7 @@ func (s *Service) respond(e endpoint, req micro.Request, start time.Time, reply 
 	m := nats.NewMsg(req.Reply())
 	if err != nil {
 		failure := problem(err)
-		data, _ = json.Marshal(failure)
+		data, _ = rawjson.Encode(failure)
 		m.Header.Set(subjects.HeaderCode, string(failure.Code))
 		m.Header.Set(micro.ErrorHeader, oneLine(failure.Message))
 		m.Header.Set(micro.ErrorCodeHeader, status(failure.Code))
@@ -259,11 +262,7 @@ func problem(err error) *drover.Error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return drover.Errorf(drover.CodeUnavailable, "the store did not answer in time: %v", err)
 	}
-	code, ok := errors.AsType[drover.Code](err)
-	if !ok {
-		code = drover.CodeUnavailable
-	}
-	e := *drover.AsError(err, code)
+	e := *drover.AsError(err, drover.CodeOf(err, drover.CodeUnavailable))
 	if e.Message == "" {
 		e.Message = string(e.Code)
 	}

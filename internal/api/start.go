@@ -8,7 +8,8 @@ import (
 )
 
 // start checks all of a start before anything of it is durable. The command
-// names the definition by its hash, as the definition itself is stored by then.
+// names the definition by its hash, as the definition itself is stored by then. Of
+// a definition that came with it, the reply says what may not be meant.
 func (s *Service) start(ctx context.Context, data []byte) (any, error) {
 	var req drover.StartRequest
 	if err := decode(data, &req); err != nil {
@@ -18,7 +19,9 @@ func (s *Service) start(ctx context.Context, data []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.prepare(ctx, &req); err != nil {
+	inline := len(req.Definition) > 0
+	plan, err := s.prepare(ctx, &req)
+	if err != nil {
 		return nil, err
 	}
 	req.RunID, req.IdempotencyKey = "", "" // the id holds the key, and the caller with it
@@ -27,6 +30,9 @@ func (s *Service) start(ctx context.Context, data []byte) (any, error) {
 		return nil, err
 	}
 	reply.Warnings = drover.StartWarnings(data)
+	if inline {
+		reply.Warnings = append(reply.Warnings, plan.Warnings...)
+	}
 	return &reply, nil
 }
 

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/droverhq/drover/internal/rawjson"
 )
 
 // Decode reads JSON: null, bool, string, []any, map[string]any; a number that
@@ -185,11 +187,7 @@ func appendString(b []byte, s string) []byte {
 		b = append(b, '"')
 		return append(append(b, s...), '"')
 	}
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a string cannot fail
-	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte{'\n'})...)
+	return rawjson.AppendString(b, s)
 }
 
 // kind names the kind of a value for people.

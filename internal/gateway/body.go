@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/rawjson"
 )
 
 // oddBody is a body that is no payload.
@@ -125,7 +126,7 @@ func payloadOf(contentType string, text []byte) (json.RawMessage, error) {
 	case !utf8.Valid(text):
 		return nil, odd(http.StatusUnsupportedMediaType, drover.CodeInvalidRequest, "the body is neither JSON nor text in UTF-8: send a reference to it")
 	}
-	data, err := json.Marshal(string(text))
+	data, err := rawjson.Encode(string(text))
 	if err != nil {
 		return nil, odd(http.StatusBadRequest, drover.CodeInvalidRequest, "the body cannot be made JSON: %v", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -16,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/rawjson"
 )
 
 // The paths.
@@ -199,7 +199,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, err error) {
 // fault answers with an error. Only what is about the request is told: the run
 // that it was for is not the caller's business.
 func fault(w http.ResponseWriter, status int, e *drover.Error) {
-	data, err := json.Marshal(drover.Error{Code: e.Code, Message: e.Message})
+	data, err := rawjson.Encode(drover.Error{Code: e.Code, Message: e.Message})
 	if err != nil {
 		empty(w, status)
 		return

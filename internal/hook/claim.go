@@ -9,6 +9,7 @@ import (
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/machine"
+	"github.com/droverhq/drover/internal/rawjson"
 	"github.com/droverhq/drover/kv"
 )
 
@@ -140,11 +141,16 @@ func Read(ctx context.Context, claims Claims, token string) (*Held, error) {
 	return Decode(token, rec)
 }
 
-// Decode reads the claim in a record.
+// Decode reads the claim in a record. What is none, as somebody else has written
+// it, is drover.CodeInternal: nobody has the token, and nobody gets it.
 func Decode(token string, rec kv.Record) (*Held, error) {
 	h := &Held{Revision: rec.Revision}
-	if err := json.Unmarshal(rec.Data, &h.Claim); err != nil || h.Run == "" {
-		return nil, drover.Errorf(drover.CodeInternal, "the key of token %q does not hold a claim: release it with drover hook release", token)
+	err := json.Unmarshal(rec.Data, &h.Claim)
+	if err == nil {
+		_, err = drover.ParseRunID(string(h.Run))
+	}
+	if err != nil || h.Token != token { // the revision would be asked of another key
+		return nil, drover.Errorf(drover.CodeInternal, "the key of token %q does not hold a claim of it: release it with drover hook release", token)
 	}
 	return h, nil
 }
@@ -183,8 +189,10 @@ func (h *Held) update(ctx context.Context, claims Claims) error {
 	return err
 }
 
+// encode keeps raw parts to the letter, so that a delivery that is read back is
+// still the same one.
 func encode(v any) []byte {
-	data, err := json.Marshal(v)
+	data, err := rawjson.Encode(v)
 	if err != nil { // a raw part is no JSON; whoever made it has checked it
 		return nil
 	}

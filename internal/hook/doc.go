@@ -36,6 +36,9 @@
 //     have the delivery and does not hold the token.
 //   - Not found, full, conflict and the other definite errors mean that nothing
 //     was stored. Where it is not known, the error is unavailable.
+//   - What a successor refuses of a hand-over goes to another run only once a
+//     reservation names that run, so that a repeat gives it to the same one, also
+//     where the token has gone elsewhere meanwhile.
 //   - A run that hands over gives its successor what nothing has read, in order
 //     and before any later delivery: the key moves last. Where the successor is
 //     over before it has got everything, what is left goes to the one after it.

@@ -141,57 +141,77 @@ func (c *Claimant) give(ctx context.Context, h *HandOver, d *drover.DeliverReque
 		if !refuses(err) {
 			return "", err
 		}
-		next := successorOf(err)
 		no[to] = true
-		if next == "" {
+		successor := successorOf(err)
+		if successor == "" {
 			refusals++
-			next, err = c.another(ctx, h, d, to, no)
-		} else {
-			next, err = c.after(ctx, h.From, d.Hook, to, next)
 		}
-		if err != nil {
+		if to, err = c.another(ctx, h, d, to, successor, no); err != nil {
 			return "", err
 		}
-		to = next
 	}
 	return "", nil
 }
 
-// another gives who is to have a delivery that an heir refuses which has not
-// handed anything over: whoever took the token, or one more heir. A reservation
-// keeps that, so that the next attempt asks the same one.
-func (c *Claimant) another(ctx context.Context, h *HandOver, d *drover.DeliverRequest, heir drover.RunID, no map[drover.RunID]bool) (drover.RunID, error) {
+// another gives who is to have a delivery that an heir refuses. A reservation
+// names that run before it is asked, so that the next attempt asks the same one,
+// whatever has become of the token by then.
+func (c *Claimant) another(ctx context.Context, h *HandOver, d *drover.DeliverRequest, heir, successor drover.RunID, no map[drover.RunID]bool) (drover.RunID, error) {
 	rec, err := c.Claims.Reserved(ctx, d.Hook, d.ID)
 	if err != nil && !errors.Is(err, drover.CodeNotFound) {
 		return "", err
 	}
 	var r Reservation
 	if rec.Revision > 0 && json.Unmarshal(rec.Data, &r) == nil && !no[r.Run] {
-		return r.Run, nil
+		// Whoever reserved it may not have started it yet, and must not find later
+		// that we have passed it over.
+		if _, err := c.Runs.Load(ctx, r.Run); !errors.Is(err, drover.CodeNotFound) {
+			return r.Run, err
+		}
+		return r.Run, c.begin(ctx, h, d.Hook, r.Run)
 	}
-	held, err := Read(ctx, c.Claims, d.Hook)
+	next, begins, err := c.choose(ctx, h, d, heir, successor, no)
 	if err != nil {
 		return "", err
 	}
-	// Not the id of its successor, which it may have for another token.
-	r = Reservation{Run: drover.SuccessorID(drover.RunID(string(heir) + "/" + d.Hook)), Digest: digest(d.Payload)}
-	taken := held != nil && !held.passesThrough(h.From) && !no[held.Run]
-	if taken {
-		r.Run, d.Claim = held.Run, held.Revision
-	}
-	_, err = c.Claims.Reserve(ctx, d.Hook, d.ID, rec.Revision, encode(r), reservedFor)
-	if errors.Is(err, kv.ErrConflict) {
+	_, err = c.Claims.Reserve(ctx, d.Hook, d.ID, rec.Revision, encode(Reservation{Run: next, Digest: digest(d.Payload)}), reservedFor)
+	switch {
+	case errors.Is(err, kv.ErrConflict):
 		return heir, nil // ask it again, and look again
+	case err != nil || !begins:
+		return next, err
 	}
-	if err != nil || taken {
-		return r.Run, err
+	return next, c.begin(ctx, h, d.Hook, next)
+}
+
+// choose gives who comes after an heir that refuses a delivery: the one that it
+// has handed over to, or whoever took the token, or one more heir, which is still
+// to begin.
+func (c *Claimant) choose(ctx context.Context, h *HandOver, d *drover.DeliverRequest, heir, successor drover.RunID, no map[drover.RunID]bool) (next drover.RunID, begins bool, err error) {
+	if successor != "" {
+		next, err = c.after(ctx, h.From, d.Hook, heir, successor)
+		return next, false, err
 	}
-	if _, err := c.bequeath(ctx, h.From, d.Hook, r.Run); err != nil {
-		return "", err
+	held, err := Read(ctx, c.Claims, d.Hook)
+	if err != nil {
+		return "", false, err
+	}
+	if held != nil && !held.passesThrough(h.From) && !no[held.Run] {
+		d.Claim = held.Revision
+		return held.Run, false, nil
+	}
+	// Not the id of its successor, which it may have for another token.
+	return drover.SuccessorID(drover.RunID(string(heir) + "/" + d.Hook)), true, nil
+}
+
+// begin starts one more heir, for a token.
+func (c *Claimant) begin(ctx context.Context, h *HandOver, token string, heir drover.RunID) error {
+	if _, err := c.bequeath(ctx, h.From, token, heir); err != nil {
+		return err
 	}
 	start := *h.Start
-	start.Hooks = []string{d.Hook}
-	return r.Run, c.Log.Send(ctx, r.Run, drover.VerbStart, &start)
+	start.Hooks = []string{token}
+	return c.Log.Send(ctx, heir, drover.VerbStart, &start)
 }
 
 // after gives who has what an heir had that is over, once it is there.

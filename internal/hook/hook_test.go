@@ -205,3 +205,43 @@ func TestAsyncDeliveriesDoNotWait(t *testing.T) {
 		t.Error("the run has not read it")
 	}
 }
+
+// What a key holds of a first delivery is what was sent, to the letter: whoever
+// finishes the start for a sender that is gone must not be taken for another.
+func TestHooks18AStartIsFinishedWithTheVeryPayload(t *testing.T) {
+	for _, payload := range []string{`"<p>a & b</p>"`, `"\u003cp\u003e"`, "\"\u2028\"", `{ "a" : [ 1 , "é" ] }`} {
+		w := inOrder(t)
+		req := drover.HookRequest{Token: "t", ID: "a", Payload: json.RawMessage(payload), Start: &drover.StartRequest{Hash: w.plan(reader).Hash}}
+		first := req
+		w.client("first", &first, &sent{})
+		for w.held(t) == nil {
+			w.step()
+		}
+		gone := w.procs[0]
+		gone.dead = true
+		gone.stop()
+		w.end(gone, true)
+		if reply, err := w.ask(req); err != nil || reply.RunID != "r1" {
+			t.Errorf("a repeat of %s: reply %+v, error %v", payload, reply, err)
+		}
+		if !w.ended("r1") {
+			t.Errorf("the run has not read %s", payload)
+		}
+	}
+}
+
+func TestAStartWhoseRunFailsAtOnceIsToldSo(t *testing.T) {
+	w := inOrder(t)
+	const odd = `
+output: {from: node:inbox}
+nodes:
+  inbox: {wait: {hook: "${{ input }}"}}`
+	_, err := w.ask(drover.HookRequest{Token: "t", Payload: json.RawMessage(`1`), Start: &drover.StartRequest{Hash: w.plan(odd).Hash}})
+	wants(t, err, drover.CodeTerminal)
+	if !strings.Contains(err.Error(), "is failed") {
+		t.Errorf("error %v", err)
+	}
+	if held := w.held(t); held != nil {
+		t.Errorf("the token is stuck: %+v", held)
+	}
+}

@@ -85,7 +85,11 @@ func allow(options []option, turn *proc, switches, kills int) (allowed []int) {
 // folded late.
 func random(t *testing.T, scenario func(w *world)) {
 	t.Helper()
-	for seed := range *seeds {
+	n := *seeds
+	if testing.Short() {
+		n = min(n, 8)
+	}
+	for seed := range n {
 		ok := t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(seed), 1))
 			kills := rng.IntN(6)
@@ -120,8 +124,11 @@ func random(t *testing.T, scenario func(w *world)) {
 
 // both explores a small scenario, and runs it with seeds.
 func both(t *testing.T, switches int, scenario func(w *world)) {
+	if testing.Short() {
+		switches = min(switches, 1)
+	}
 	if t.Run("every order", func(t *testing.T) { explore(t, switches, 0, scenario) }) &&
-		t.Run("every kill", func(t *testing.T) { explore(t, switches-1, 1, scenario) }) {
+		t.Run("every kill", func(t *testing.T) { explore(t, max(switches-1, 1), 1, scenario) }) {
 		random(t, scenario)
 	}
 }

@@ -80,5 +80,6 @@ func (s *Sender) vain(ctx context.Context, held *Held) error {
 		return why
 	}
 	return drover.Errorf(drover.CodeTerminal,
-		"run %s was started before and does not hold the token %q any more: leave run_id and idempotency_key out, or name another", held.Run, held.Token)
+		"run %s, which was to be started, is %s and does not hold the token %q: drover why %s tells more; another run_id or idempotency_key starts another run",
+		held.Run, reply.Status, held.Token, held.Run)
 }

@@ -3,6 +3,7 @@ package hook
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/droverhq/drover"
@@ -69,9 +70,34 @@ func (s *Sweeper) look(ctx context.Context, held *Held) error {
 		if err != nil || now.Sub(run.Now.Time()) < 6*grace {
 			return err
 		}
-		return s.end(ctx, held) // its heirs claim it themselves, if there are any
+		return s.settle(ctx, held)
 	}
 	return nil
+}
+
+// settle ends a hand-over that takes too long. The token goes to the last heir
+// that has been told it has the token; the others claim it themselves.
+func (s *Sweeper) settle(ctx context.Context, held *Held) error {
+	for _, h := range slices.Backward(held.Heirs) {
+		if h.Claim == nil {
+			continue
+		}
+		fate, err := fateOf(ctx, s.Runs, &Held{Claim: Claim{Claim: *h.Claim}})
+		if err != nil {
+			return err
+		}
+		if fate == gone {
+			continue
+		}
+		trail := held.Trail // the run may have more to give: it must not think that it is done
+		held.settle(h.Run, s.Sender.Now())
+		held.Trail = trail
+		if err = held.update(ctx, s.Sender.Claims); errors.Is(err, kv.ErrConflict) {
+			return nil
+		}
+		return err
+	}
+	return s.end(ctx, held)
 }
 
 // end frees a token. The run that lost it to the one that is gone has to know.

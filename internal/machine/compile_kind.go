@@ -8,6 +8,7 @@ import (
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/expression"
+	"github.com/droverhq/drover/internal/rawjson"
 	"github.com/droverhq/drover/subjects"
 )
 
@@ -111,7 +112,7 @@ func (c *compiler) run(n *node) (err error) {
 
 // http makes one template of all parts of the request.
 func (c *compiler) http(h *drover.HTTP) (*formula, error) {
-	parts, err := json.Marshal(struct {
+	parts, err := rawjson.Encode(struct {
 		URL     string            `json:"url"`
 		Headers map[string]string `json:"headers"`
 		Body    json.RawMessage   `json:"body,omitempty"`

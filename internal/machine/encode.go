@@ -8,6 +8,7 @@ import (
 	"github.com/klauspost/compress/s2"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/rawjson"
 )
 
 const (
@@ -368,8 +369,7 @@ func appendValue(b []byte, v Value) []byte {
 func appendText(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			data, _ := json.Marshal(s) // a string has no error
-			return append(b, data...)
+			return rawjson.AppendString(b, s)
 		}
 	}
 	b = append(b, '"')

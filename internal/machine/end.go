@@ -105,6 +105,7 @@ func (f *fold) haltNode(i int) {
 	if ns.Status.over() {
 		return
 	}
+	f.handBack(i)
 	delete(f.d.items, i)
 	if ns.Items != nil {
 		for k, mark := range ns.Items.Marks {

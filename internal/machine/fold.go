@@ -21,6 +21,7 @@ type fold struct {
 	effects []Effect
 	queue   []int    // nodes of which all that they need is over
 	failed  bool     // a node failed that must not
+	handed  bool     // a wait has handed back what it had collected
 	need    []string // keys of values that are missing
 	needed  map[string]bool
 	frozen  bool          // the state may not change

@@ -227,18 +227,27 @@ func (f *fold) lose(at int, owner drover.RunID) {
 
 // drop removes a hook. The waits on it that are not over fail.
 func (f *fold) drop(at int, why *drover.Error) {
-	h := f.s.Hooks[at]
+	waits := f.waitsOn(at)
+	for _, i := range waits {
+		f.handBack(i)
+	}
 	f.changed = true
 	f.s.Hooks = append(f.s.Hooks[:at:at], f.s.Hooks[at+1:]...)
-	if h.Node == 0 {
-		return
-	}
-	owner := f.p.nodes[h.Node-1]
-	for _, i := range append([]int{owner.at}, owner.sharers...) {
+	for _, i := range waits {
 		if at := f.find(i, drover.NoItem); at >= 0 {
 			f.remove(at)
 			e := *why
 			f.finish(i, MarkFailed, Value{}, &e)
 		}
 	}
+}
+
+// waitsOn gives the nodes that wait on a hook, over or not.
+func (f *fold) waitsOn(at int) []int {
+	node := f.s.Hooks[at].Node
+	if node == 0 {
+		return nil
+	}
+	owner := f.p.nodes[node-1]
+	return append([]int{owner.at}, owner.sharers...)
 }

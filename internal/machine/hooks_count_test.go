@@ -85,6 +85,74 @@ func TestHooks14ACountThatIsNotReachedTimesOut(t *testing.T) {
 	w.wantNode("a", drover.CodeTimeout, "", "has read 1 deliver")
 }
 
+// What a wait has collected and does not give is unread again, in its order.
+func TestHooks16WhatWasCollectedInVainIsHandedBack(t *testing.T) {
+	const hooked = `{"hook":"t","count":3,"timeout":"1m","on_unread":"restart"}`
+	stopped := newWorld(t, `{"nodes":{"a":{"wait":`+hooked+`}},"output":{"from":"node:a"}}`)
+	stopped.start(`1`)
+	stopped.owned("a", "t")
+	stopped.deliverHook("t", `1`, "")
+	stopped.deliverHook("t", `2`, "")
+	stopped.stop("enough")
+	if got := unreadPayloads(stopped.s); got != `1 2` {
+		t.Errorf("a stopped run has unread %s", got)
+	}
+	if stopped.s.successor() != "" {
+		t.Error("a run that has given nothing of what it read has a successor")
+	}
+
+	late := newWorld(t, `{"nodes":{
+		"a":{"wait":{"name":"x","count":3,"timeout":"1m"},"on_error":"continue"},
+		"b":{"wait":{"name":"x"},"depends_on":["a"]},
+		"c":{"wait":{"name":"x"},"depends_on":["b"]}},
+		"output":{"with":["${{ nodes.b.output }}","${{ nodes.c.output }}"]}}`)
+	late.start(`1`)
+	late.deliver("x", `1`, "")
+	late.deliver("x", `2`, "")
+	late.pass(time.Minute).tick()
+	late.wantResult(`[1,2]`)
+
+	beside := newWorld(t, `{"nodes":{
+		"a":{"wait":{"name":"x","count":3,"timeout":"1m"},"on_error":"continue"},
+		"b":{"wait":{"name":"x","count":2}}},
+		"output":{"from":"node:b"}}`)
+	beside.start(`1`)
+	beside.deliver("x", `1`, "")
+	beside.deliver("x", `2`, "")
+	beside.pass(time.Minute).tick()
+	beside.wantResult(`[1,2]`)
+
+	const held = `{"nodes":{"in":{"wait":{"hook":"t","hold":true}},"go":{"wait":{"name":"go"}},
+		"a":{"wait":{"from":"in","count":3},"on_error":"continue"},
+		"r":{"release":{"hook":"in","unread":"take"},"depends_on":["go"]}},"output":{"from":"node:r"}}`
+	taken := newWorld(t, held)
+	taken.start(`1`)
+	taken.owned("in", "t")
+	for _, payload := range []string{`0`, `1`, `2`} {
+		taken.deliverHook("t", payload, "")
+	}
+	taken.deliver("go", `null`, "")
+	taken.wantResult(`[1,2]`)
+
+	drained := newWorld(t, strings.Replace(held, "take", "drain", 1))
+	drained.start(`1`)
+	drained.owned("in", "t")
+	for _, payload := range []string{`0`, `1`} {
+		drained.deliverHook("t", payload, "")
+	}
+	drained.deliver("go", `null`, "")
+	drained.wantNode("r", drover.CodeUnread, "", "1 deliver")
+}
+
+// unreadPayloads lists what is unread.
+func unreadPayloads(s *State) string {
+	var list []string
+	for i := range s.Unread {
+		list = append(list, string(s.Unread[i].Payload.JSON))
+	}
+	return strings.Join(list, " ")
+}
+
 // restarting reads one delivery, then others as long as it works.
 const restarting = `{"nodes":{
 	"in":{"wait":{"hook":"t","on_unread":"restart"}},

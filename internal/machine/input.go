@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/rawjson"
 )
 
 // input makes what the function of a node gets. It is the same whenever it is
@@ -81,7 +82,7 @@ func (f *fold) httpInput(n *node, item int) (Value, error) {
 			r.Method = "POST"
 		}
 	}
-	data, err := json.Marshal(r)
+	data, err := rawjson.Encode(r)
 	return Value{JSON: data}, err
 }
 
@@ -107,7 +108,7 @@ func (f *fold) agentInput(n *node, item, attempt int) (Value, error) {
 		session + "@r" + strconv.Itoa(attempt), n.step.Agent.Model, n.step.Agent.Provider, n.step.Agent.SystemPrompt,
 		n.contract, f.p.functions(n), opening(n, data),
 	}
-	out, err := json.Marshal(turn)
+	out, err := rawjson.Encode(turn)
 	return Value{JSON: out}, err
 }
 

@@ -19,6 +19,7 @@ func (f *fold) advance() {
 		return
 	}
 	for {
+		f.serveOthers()
 		for len(f.queue) > 0 && !f.failed {
 			i := f.queue[0]
 			f.queue = f.queue[1:]
@@ -146,6 +147,9 @@ func (f *fold) finish(i int, mark Mark, output Value, err *drover.Error) {
 		if ns.Started == 0 {
 			ns.Started = f.now
 		}
+	}
+	if mark != MarkDone {
+		f.handBack(i)
 	}
 	if ns.Reading != nil {
 		ns.Reading.Got, ns.Reading.Size = nil, 0

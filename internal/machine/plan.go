@@ -17,6 +17,9 @@ type Plan struct {
 	Hash       drover.Hash
 	Name       drover.WorkflowName // "": the definition has none
 	Canonical  []byte              // the definition as JSON, which Hash is of
+	// Warnings of the definition, for whoever starts it; Compile leaves them out,
+	// as a run has no use for them.
+	Warnings []drover.Problem
 
 	nodes       []*node // each after what it needs
 	index       map[drover.NodeID]int

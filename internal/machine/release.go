@@ -22,6 +22,13 @@ func (f *fold) releases(i int) {
 	}
 	token := f.s.Hooks[at].Token
 	var unread []Value
+	for _, i := range f.waitsOn(at) { // which the release ends
+		if r := f.s.Nodes[i].Reading; n.step.Release.Unread != drover.UnreadTake && n.step.Release.Unread != drover.UnreadDiscard && r != nil {
+			unread = append(unread, r.Got...)
+			continue
+		}
+		f.handBack(i)
+	}
 	for k := range f.s.Unread {
 		if f.s.Unread[k].Hook == token {
 			unread = append(unread, f.s.Unread[k].Payload)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/rawjson"
 	"github.com/droverhq/drover/internal/schema"
 )
 
@@ -43,7 +44,7 @@ func (c *compiler) hook(w *drover.Wait) (*hookPlan, error) {
 	if w.Respond != nil && w.Respond.With != nil {
 		parts["answer"] = w.Respond.With
 	}
-	raw, err := json.Marshal(parts)
+	raw, err := rawjson.Encode(parts)
 	if err != nil {
 		return nil, err
 	}

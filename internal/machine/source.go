@@ -12,6 +12,7 @@ import (
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/expression"
+	"github.com/droverhq/drover/internal/rawjson"
 	"github.com/droverhq/drover/subjects"
 )
 
@@ -232,7 +233,7 @@ func (f *fold) formula(x *formula, n *node, item int) (json.RawMessage, error) {
 	} else {
 		var v any
 		if v, err = x.expr.Eval(*env); err == nil {
-			raw, err = json.Marshal(v)
+			raw, err = rawjson.Encode(v)
 		}
 	}
 	if err != nil {

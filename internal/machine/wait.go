@@ -201,6 +201,46 @@ func (f *fold) until(n *node, got []Value) (bool, error) {
 	return v == true, nil
 }
 
+// handBack makes what a wait has collected, and will not give any more, unread
+// again: it was accepted, and must not be lost with the wait.
+func (f *fold) handBack(i int) {
+	r := f.s.Nodes[i].Reading
+	if r == nil || len(r.Got) == 0 {
+		return
+	}
+	n := f.p.nodes[i]
+	u := Unread{Name: n.step.Wait.Name, At: f.now}
+	if n.hooked() {
+		h := &f.s.Hooks[f.s.hookOf(n.target)]
+		u.Hook = h.Token
+		h.Read -= len(r.Got)
+	}
+	back := make([]Unread, len(r.Got))
+	for k, payload := range r.Got {
+		back[k] = u
+		back[k].Payload = payload
+	}
+	f.s.Unread = slices.Insert(f.s.Unread, 0, back...)
+	r.Got, r.Size = nil, 0
+	f.handed = true
+}
+
+// serveOthers has waits read what others have handed back.
+func (f *fold) serveOthers() {
+	for f.handed && len(f.need) == 0 {
+		f.handed = false
+		var waits []int
+		for k := range f.s.Active {
+			if f.s.Active[k].Kind == ActiveWait {
+				waits = append(waits, f.s.Active[k].Node)
+			}
+		}
+		for _, i := range waits {
+			f.serve(i)
+		}
+	}
+}
+
 // spoilWait fails a wait because of what it has read.
 func (f *fold) spoilWait(i int, err error) {
 	if errors.Is(err, errMissing) {

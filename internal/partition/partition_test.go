@@ -268,6 +268,20 @@ func TestTheCursorWaitsForTheWakeUp(t *testing.T) {
 	d.cursor(2)
 }
 
+// The answer of the server may be slower than the wake-up itself.
+func TestAWakeUpThatHasComeIsNotCountedOn(t *testing.T) {
+	d := newDriver(t, Options{CoverAfter: 10 * time.Second})
+	d.start("r", `{"nodes":{"s":{"sleep":"12s"}},"output":{"from":"node:s"}}`, nil)
+	d.end(OpCommit)
+	d.pass(10 * time.Second)
+	d.want("schedule")
+	d.pass(1800 * time.Millisecond)
+	d.send("r", drover.VerbTick, nil) // 200 ms early
+	d.end(OpSchedule)
+	d.pass(time.Second)
+	d.want("schedule tick")
+}
+
 // The server wakes a run a little early and not to the millisecond; the owner
 // does the rest, and the command of the server is done only when that has come.
 func TestAParkedRunIsWokenAtItsDeadline(t *testing.T) {

@@ -39,6 +39,7 @@ type run struct {
 	single   bool    // fold one command at a time: a commit was impossible
 
 	timer     machine.Millis // the latest wake-up that was made durable; 0: none
+	heard     machine.Millis // the latest time of the log that a command of it came with
 	uncovered time.Time      // since when the next wake-up is in memory only; zero: it is not
 	covering  bool           // it is being made durable
 	ticking   bool           // a tick is on its way

@@ -225,7 +225,9 @@ func (p *Partition) schedule(r *run) {
 	op := Op{Kind: OpSchedule, Run: r.id, At: at.Time(), Seq: r.state.Applied}
 	p.insist(op, func() {
 		r.covering = false
-		if r.timer == 0 || at < r.timer || r.state == nil || r.timer <= r.state.Now {
+		switch {
+		case at <= r.heard: // it may have come already, and have found nothing due
+		case r.timer == 0 || at < r.timer || r.state == nil || r.timer <= r.state.Now:
 			r.timer = at
 		}
 		p.settle(r)

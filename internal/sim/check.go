@@ -66,6 +66,15 @@ func (w *World) unsettled() string {
 			}
 		}
 	}
+	if w.hooked == nil {
+		return ""
+	}
+	if tokens := w.tokens.tokens(); len(tokens) > 0 {
+		return fmt.Sprintf("token %s is not free: %s", tokens[0], w.tokens.claims[tokens[0]].Data)
+	}
+	if n := len(w.processes); n > 0 || !w.hooked.settled {
+		return fmt.Sprintf("%d processes go on", n)
+	}
 	return ""
 }
 
@@ -98,12 +107,15 @@ func (w *World) replay() {
 			refused[m.Seq] = drover.AsError(err, drover.CodeInvalidID)
 			continue
 		}
-		state, why := w.fold(states[id], id, m, values)
+		step, why := w.fold(states[id], id, m, values)
 		if why != nil {
 			refused[m.Seq] = why
 		}
-		if state != nil {
-			states[id] = state
+		if step.Changed {
+			states[id] = step.State
+		}
+		if w.hooked != nil {
+			w.hooked.folded(w, m, &step, states)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(w.records)) {
@@ -142,12 +154,11 @@ func (w *World) compareRefusals(refused map[uint64]*drover.Error) {
 	}
 }
 
-// fold is the plain fold of one message. It gives nil for a state that is as
-// it was.
-func (w *World) fold(state *machine.State, id drover.RunID, m partition.Message, values machine.Values) (*machine.State, *drover.Error) {
+// fold is the plain fold of one message, and why it was refused.
+func (w *World) fold(state *machine.State, id drover.RunID, m partition.Message, values machine.Values) (machine.Step, *drover.Error) {
 	cmd, req, bad := machine.DecodeCommand(m.Seq, m.At, m.Run, m.Verb, m.Data, "")
 	if bad != nil {
-		return nil, bad
+		return machine.Step{}, bad
 	}
 	var plan *machine.Plan
 	if state != nil {
@@ -156,7 +167,7 @@ func (w *World) fold(state *machine.State, id drover.RunID, m partition.Message,
 	if req != nil {
 		got, err := w.resolve(req, "")
 		if err != nil {
-			return nil, drover.AsError(err, drover.CodeInternal)
+			return machine.Step{}, drover.AsError(err, drover.CodeInternal)
 		}
 		plan = got
 		cmd.Start.Hash = plan.Hash
@@ -167,13 +178,11 @@ func (w *World) fold(state *machine.State, id drover.RunID, m partition.Message,
 	switch {
 	case errors.As(err, &need):
 		w.violated("command %d of %s needs values that nobody stored: %q", m.Seq, id, need.Keys)
-		return nil, nil
+		return machine.Step{}, nil
 	case step.Refused != nil:
-		return nil, step.Refused
-	case step.Changed:
-		return step.State, nil
+		return machine.Step{}, step.Refused
 	}
-	return nil, nil
+	return step, nil
 }
 
 // secret is the secret that the record of a run got.

@@ -10,6 +10,11 @@
 // leases that they lost, and each of their operations may fail before or after
 // it happened. After a while the faults stop.
 //
+// [RunHooks] makes a world in which runs claim tokens, and senders deliver to
+// them. The roles of internal/hook run in it as plain blocking code: each of
+// their calls is a step of the world, which may take its time, fail, succeed
+// unnoticed, or be the last one of its process.
+//
 // # What is checked
 //
 // After every commit: the state holds its invariants, its sequence grows, and a
@@ -17,4 +22,11 @@
 // terminal and its subscribers heard of it; all copies of an outcome are equal;
 // every record is exactly what a plain fold of the log, command by command,
 // gives; every command that could not be folded is a dead letter.
+//
+// With hooks besides: a delivery that a sender was told is accepted was accepted
+// by one run, and is read, unread in a record, or discarded in one; what was
+// refused is nowhere; an id is known for ever. No token has two owners after any
+// command, but while it is taken over, or while a sweeper and a late hand-over
+// are at odds. No run was started in vain. Some time after the faults every key
+// names a run that holds the token and lives; in the end there are no keys.
 package sim

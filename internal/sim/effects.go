@@ -46,6 +46,7 @@ func (w *World) act(e *machine.Effect) {
 		w.publishOutcome(e)
 	case machine.EffectDeliver:
 		w.deliver(e)
+	case machine.EffectRespond: // nobody has to hear of it
 	default:
 		w.violated("unknown effect %q", e.Kind)
 	}

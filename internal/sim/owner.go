@@ -14,6 +14,9 @@ import (
 
 var errUnavailable = drover.Errorf(drover.CodeUnavailable, "the store did not answer")
 
+// hurry is how long an owner may take to give its partition back.
+const hurry = 7 * time.Second
+
 // owner drives a partition, as a worker does.
 type owner struct {
 	w     *World
@@ -21,17 +24,20 @@ type owner struct {
 	epoch int
 	next  uint64 // sequence to read
 	dead  bool
+	gone  bool // it crashed, and all that it did for effects with it
 	wake  time.Time
 	saves bool          // a checkpoint is coming
 	drain bool          // it gives the partition back
 	skew  time.Duration // how far its clock is ahead of the log's
+
+	acting map[drover.RunID][]*partition.Op // effects of runs whose claims are under way
 }
 
 // take makes a new owner of the partition. Others may still believe that they
 // own it.
 func (w *World) take() {
 	w.lease.epoch++
-	o := &owner{w: w, epoch: w.lease.epoch, next: w.lease.cursor, skew: w.faults.Skew}
+	o := &owner{w: w, epoch: w.lease.epoch, next: w.lease.cursor, skew: w.faults.Skew, acting: map[drover.RunID][]*partition.Op{}}
 	if o.epoch%2 == 0 {
 		o.skew = -o.skew
 	}
@@ -96,6 +102,9 @@ func (o *owner) drive(do func()) {
 	do()
 	if !o.drain && o.epoch == o.w.lease.epoch && o.w.chance(o.w.faults.Handover) {
 		o.drain = true
+		if o.w.hooked != nil { // a run that hands over asks one that is not read any more
+			o.w.at(o.w.now.Add(hurry), o.release)
+		}
 		o.p.Drain()
 		o.p.Advance(o.w.now.Add(o.skew))
 	}
@@ -125,7 +134,7 @@ func (o *owner) due() (time.Time, bool) {
 // crash ends an owner in the middle of whatever it does. Another one takes over
 // when the lease has run out.
 func (o *owner) crash() {
-	o.dead = true
+	o.dead, o.gone = true, true
 	o.w.crashes++
 	if o.epoch == o.w.lease.epoch {
 		o.w.at(o.w.now.Add(3*time.Second), func() {
@@ -139,6 +148,9 @@ func (o *owner) crash() {
 // release ends an owner whose partition is in order, and has the next one begin
 // where it stopped.
 func (o *owner) release() {
+	if o.dead {
+		return
+	}
 	o.checkpoint()
 	if o.dead {
 		return
@@ -186,6 +198,9 @@ func (o *owner) perform(op *partition.Op) {
 	w := o.w
 	if o.dead && w.chance(0.5) {
 		return // it had not left the process
+	}
+	if op.Kind == partition.OpAct && o.hooks(op) {
+		return
 	}
 	if w.chance(w.faults.Fail) {
 		if op.Kind == partition.OpAct { // some of it may have happened
@@ -263,9 +278,15 @@ func (w *World) answer(op *partition.Op) {
 			w.violated("command %d was refused with %s, and now with %s", seq, was, op.Err.Code)
 		}
 		w.refused[seq] = op.Err.Code
+		if told := w.asked[seq]; told != nil && !w.chance(w.faults.Lose) {
+			w.soon(func() { told(nil, op.Err) })
+		}
 		return
 	}
 	w.accepted++
+	if told := w.asked[seq]; told != nil && !w.chance(w.faults.Lose) {
+		w.soon(func() { told(op.Answer, nil) })
+	}
 	if _, ok := w.records[drover.RunID(w.log[seq-1].Run)]; !ok {
 		w.violated("command %d was accepted, and run %s has no record", seq, w.log[seq-1].Run)
 	}

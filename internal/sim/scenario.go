@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +23,11 @@ type Report struct {
 	Dead      int
 	Answers   int           // yes and no
 	Length    time.Duration // in the time of the world
+
+	Senders     int  // deliveries to tokens that were tried
+	Delivered   int  // that were accepted
+	Successions int  // times that a run handed its hooks over
+	Swept       bool // a sweeper had to free a token
 }
 
 // String is the report as one line.
@@ -59,6 +65,33 @@ func Run(seed uint64, faults Faults) (Report, error) {
 		w.vandal()
 	}
 	w.at(w.now.Add(2*time.Minute), w.calm)
+	w.live(begin)
+	return w.report(begin), w.failure
+}
+
+// RunHooks lives the world of a seed in which runs claim tokens, and senders
+// deliver to whoever holds them. tell, if not nil, is told all that happens.
+func RunHooks(seed uint64, faults Faults, tell func(format string, args ...any)) (Report, error) {
+	w := newWorld(seed, faults)
+	w.tell = tell
+	begin := w.now
+	w.take()
+	w.inhabit()
+	w.at(w.now.Add(2*time.Minute), w.calm)
+	w.at(w.now.Add(12*time.Minute), func() { w.settling(120) })
+	w.live(begin)
+	if w.failure == nil {
+		w.audit()
+	}
+	for _, p := range slices.Clone(w.processes) { // a failure left them
+		p.over = true
+		p.stop()
+	}
+	return w.report(begin), w.failure
+}
+
+// live lets a world go on until everything is over, and looks at all of it.
+func (w *World) live(begin time.Time) {
 	for w.next() {
 		if w.steps > 400_000 || w.now.Sub(begin) > 100*24*time.Hour {
 			w.violated("it does not end: %s", w.unsettled())
@@ -73,14 +106,26 @@ func Run(seed uint64, faults Faults) (Report, error) {
 	if w.failure == nil {
 		w.replay()
 	}
+}
+
+func (w *World) report(begin time.Time) Report {
 	report := Report{
-		Seed: seed, Runs: len(w.records), Ended: map[drover.Status]int{}, Steps: w.steps,
+		Seed: w.Seed, Runs: len(w.records), Ended: map[drover.Status]int{}, Steps: w.steps,
 		Commits: w.commits, Crashes: w.crashes, Handovers: w.handovers, Repeats: w.repeats, Dead: len(w.dead), Answers: w.accepted + len(w.refused), Length: w.now.Sub(begin),
 	}
 	for _, f := range w.finals {
 		report.Ended[f.status]++
 	}
-	return report, w.failure
+	if w.hooked != nil {
+		report.Successions, report.Swept = w.hooked.handovers, w.hooked.swept
+		for _, n := range w.hooked.ledger.taken {
+			report.Delivered += n
+		}
+		for _, p := range w.hooked.parcels {
+			report.Senders += p.tries
+		}
+	}
+	return report
 }
 
 // calm ends the faults.

@@ -65,7 +65,13 @@ func TestSeeds(t *testing.T) {
 
 // TestOldSeeds lives through the worlds that once broke a promise.
 func TestOldSeeds(t *testing.T) {
-	f, err := os.Open("testdata/seeds.txt")
+	old(t, "testdata/seeds.txt", func(seed uint64) (Report, error) { return Run(seed, FaultsOf(seed)) })
+}
+
+// old lives through the worlds of a file: on each line a seed, and what broke.
+func old(t *testing.T, file string, run func(seed uint64) (Report, error)) {
+	t.Helper()
+	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +86,7 @@ func TestOldSeeds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if report, err := Run(seed, FaultsOf(seed)); err != nil {
+		if report, err := run(seed); err != nil {
 			t.Errorf("%v (%s): %v", report, why, err)
 		}
 	}

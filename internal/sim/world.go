@@ -11,6 +11,7 @@ import (
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/machine"
 	"github.com/droverhq/drover/internal/partition"
+	"github.com/droverhq/drover/kv"
 )
 
 // Faults says how often things go wrong, as chances from 0 to 1.
@@ -50,6 +51,13 @@ type World struct {
 	heard    map[drover.DeliveryID][]byte // what a subscriber got, by delivery
 	finals   map[drover.RunID]final
 	starts   map[drover.RunID]*drover.StartRequest // runs that a client or a parent asked for
+
+	tokens    *bucket
+	processes []*process
+	asked     map[uint64]func(any, *drover.Error) // those who wait for the answer to a command
+	hooked    *hooked                             // nil: a world without hooks
+	skewed    bool                                // clocks are off
+	tell      func(format string, args ...any)    // nil: nobody follows
 
 	repeats    int // calls that were queued more than once
 	queuedOnce map[string]bool
@@ -97,6 +105,9 @@ func newWorld(seed uint64, faults Faults) *World {
 		finals:     map[drover.RunID]final{},
 		starts:     map[drover.RunID]*drover.StartRequest{},
 		queuedOnce: map[string]bool{},
+		tokens:     &bucket{claims: map[string]kv.Record{}, ids: map[string]reservation{}},
+		asked:      map[uint64]func(any, *drover.Error){},
+		skewed:     faults.Skew != 0,
 	}
 }
 
@@ -158,6 +169,13 @@ func (w *World) next() bool {
 	return true
 }
 
+// follow tells what happens to whoever follows.
+func (w *World) follow(format string, args ...any) {
+	if w.tell != nil {
+		w.tell("%s "+format, append([]any{w.now.Format("04:05.000")}, args...)...)
+	}
+}
+
 // violated records that a promise was broken.
 func (w *World) violated(format string, args ...any) {
 	if w.failure == nil {
@@ -165,8 +183,14 @@ func (w *World) violated(format string, args ...any) {
 	}
 }
 
-// append puts a command into the log.
+// append puts a command into the log. Now and then its sender wants the answer.
 func (w *World) append(run drover.RunID, verb drover.Verb, payload any) uint64 {
+	asks := verb == drover.VerbStart || verb == drover.VerbStop || verb == drover.VerbDeliver
+	return w.store(run, verb, payload, asks && w.chance(0.3))
+}
+
+// store puts a command into the log.
+func (w *World) store(run drover.RunID, verb drover.Verb, payload any, asks bool) uint64 {
 	data, ok := payload.([]byte)
 	if !ok && payload != nil {
 		var err error
@@ -175,11 +199,11 @@ func (w *World) append(run drover.RunID, verb drover.Verb, payload any) uint64 {
 		}
 	}
 	m := partition.Message{Seq: uint64(len(w.log)) + 1, At: w.now, Run: string(run), Verb: string(verb), Data: data}
-	asks := verb == drover.VerbStart || verb == drover.VerbStop || verb == drover.VerbDeliver
-	if asks && w.chance(0.3) {
+	if asks {
 		m.Reply = strconv.FormatUint(m.Seq, 10)
 	}
 	w.log = append(w.log, m)
+	w.follow("command %d: %s %s %.300s", m.Seq, m.Run, m.Verb, m.Data)
 	for _, o := range w.owners {
 		w.soon(o.read)
 	}

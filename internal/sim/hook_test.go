@@ -1,0 +1,73 @@
+package sim
+
+import (
+	"testing"
+)
+
+// TestHookSeeds lives through many worlds with hooks. A failure prints the seed
+// that shows it; with -seed and -v that world tells all that happens in it.
+func TestHookSeeds(t *testing.T) {
+	if *one != 0 {
+		report, err := RunHooks(*one, FaultsOf(*one), t.Logf)
+		t.Log(report)
+		if err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	n := *seeds / 4
+	if testing.Short() {
+		n /= 10
+	}
+	var sum Report
+	failed := 0
+	for seed := *first; seed < *first+uint64(n); seed++ {
+		report, err := RunHooks(seed, FaultsOf(seed), nil)
+		if err != nil {
+			t.Errorf("%v\n%v\nagain: go test ./internal/sim -run TestHookSeeds -seed %d -v", report, err, seed)
+			if failed++; failed == 10 {
+				break
+			}
+		}
+		sum.Runs += report.Runs
+		sum.Steps += report.Steps
+		sum.Crashes += report.Crashes
+		sum.Senders += report.Senders
+		sum.Delivered += report.Delivered
+		sum.Successions += report.Successions
+	}
+	t.Logf("%d worlds from seed %d: %d runs, %d events, %d crashes, %d deliveries tried, %d accepted, %d hand-overs",
+		n, *first, sum.Runs, sum.Steps, sum.Crashes, sum.Senders, sum.Delivered, sum.Successions)
+	if sum.Crashes == 0 || sum.Delivered == 0 || sum.Successions == 0 || sum.Senders <= sum.Delivered {
+		t.Error("nothing crashed, was accepted, refused or handed over: the worlds have become too tame")
+	}
+}
+
+// TestOldHookSeeds lives through the worlds that once broke a promise.
+func TestOldHookSeeds(t *testing.T) {
+	old(t, "testdata/hook_seeds.txt", func(seed uint64) (Report, error) { return RunHooks(seed, FaultsOf(seed), nil) })
+}
+
+func TestAHookSeedGivesTheSameHistory(t *testing.T) {
+	for seed := uint64(1); seed <= 20; seed++ {
+		a, errA := RunHooks(seed, FaultsOf(seed), nil)
+		b, errB := RunHooks(seed, FaultsOf(seed), nil)
+		if a.String() != b.String() || (errA == nil) != (errB == nil) {
+			t.Errorf("one seed, two histories:\n%v %v\n%v %v", a, errA, b, errB)
+		}
+	}
+}
+
+// TestHooksWithoutFaults is where nothing may be left to a sweeper: no token is
+// freed behind the back of a run, and every delivery is handed over.
+func TestHooksWithoutFaults(t *testing.T) {
+	for seed := uint64(1); seed <= 150; seed++ {
+		report, err := RunHooks(seed, Faults{}, nil)
+		if err != nil {
+			t.Errorf("%v: %v", report, err)
+		}
+		if report.Swept {
+			t.Errorf("%v: a sweeper had to free a token", report)
+		}
+	}
+}
