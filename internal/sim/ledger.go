@@ -16,20 +16,18 @@ import (
 
 // ledger is what a plain fold of the log says of deliveries and tokens.
 type ledger struct {
-	taken   map[int]int                      // by parcel: how often a fold accepted it from its sender
-	got     map[drover.RunID]int             // deliveries that a run accepted, from whomever
-	where   map[drover.RunID]map[int]int     // by run: where parcels are in its state, read or unread
-	lost    map[drover.RunID]int             // parcels that were in a state, and are not any more
-	failed  map[int]int                      // by parcel: those that a wait had read which then failed
-	owners  map[string]map[drover.RunID]bool // of tokens, as the folds have it
-	heirs   map[drover.RunID]bool            // runs that were started as successors
-	reading map[drover.RunID]map[int]int     // parcels that waits have read which are not over
+	taken  map[int]int                      // by parcel: how often a fold accepted it from its sender
+	got    map[drover.RunID]int             // deliveries that a run accepted, from whomever
+	where  map[drover.RunID]map[int]int     // by run: where parcels are in its state, read or unread
+	lost   map[drover.RunID]int             // parcels that were in a state, and are not any more
+	owners map[string]map[drover.RunID]bool // of tokens, as the folds have it
+	heirs  map[drover.RunID]bool            // runs that were started as successors
 }
 
 func newLedger() ledger {
 	return ledger{
 		taken: map[int]int{}, got: map[drover.RunID]int{}, where: map[drover.RunID]map[int]int{},
-		lost: map[drover.RunID]int{}, failed: map[int]int{}, reading: map[drover.RunID]map[int]int{}, owners: map[string]map[drover.RunID]bool{}, heirs: map[drover.RunID]bool{},
+		lost: map[drover.RunID]int{}, owners: map[string]map[drover.RunID]bool{}, heirs: map[drover.RunID]bool{},
 	}
 }
 
@@ -56,16 +54,11 @@ func (h *hooked) folded(w *World, m partition.Message, step *machine.Step, state
 			l.heirs[e.To] = true
 		}
 	}
-	now, reading, _ := w.parcels(step.State)
+	now, _ := w.parcels(step.State)
 	for n, was := range l.where[id] {
-		gone := max(0, was-now[n])
-		if gone > 0 && l.reading[id][n] > 0 {
-			l.failed[n]++
-			gone--
-		}
-		l.lost[id] += gone
+		l.lost[id] += max(0, was-now[n])
 	}
-	l.where[id], l.reading[id] = now, reading
+	l.where[id] = now
 	h.own(w, m, step.State, states)
 }
 
@@ -122,11 +115,10 @@ func (w *World) holds(s *machine.State, token string, m partition.Message) bool 
 	return step.State.Holds(token)
 }
 
-// parcels gives where parcels are in a state: read, or unread and not handed
-// over; of these, which a wait has read that needs more; and how many the run
-// discarded.
-func (w *World) parcels(s *machine.State) (where, reading map[int]int, discarded int) {
-	where, reading = map[int]int{}, map[int]int{}
+// parcels gives where parcels are in a state, read, or unread and not handed
+// over, and how many the run discarded.
+func (w *World) parcels(s *machine.State) (where map[int]int, discarded int) {
+	where = map[int]int{}
 	add := func(n int) { where[n]++ }
 	handed := map[string]bool{}
 	for i := range s.Hooks {
@@ -141,7 +133,7 @@ func (w *World) parcels(s *machine.State) (where, reading map[int]int, discarded
 		n := &s.Nodes[i]
 		if n.Reading != nil && n.Status != machine.MarkDone {
 			for _, v := range n.Reading.Got {
-				each(w.value(v), func(n int) { add(n); reading[n]++ })
+				each(w.value(v), add)
 			}
 		}
 		output := w.value(n.Output)
@@ -151,7 +143,7 @@ func (w *World) parcels(s *machine.State) (where, reading map[int]int, discarded
 			discarded += d.Discarded
 		}
 	}
-	return where, reading, discarded
+	return where, discarded
 }
 
 // each gives the parcels in a payload, or in a list of payloads.
@@ -181,7 +173,7 @@ func (w *World) audit() {
 			w.violated("run %s: %v", id, err)
 			return
 		}
-		where, _, discarded := w.parcels(s)
+		where, discarded := w.parcels(s)
 		for n, times := range where {
 			places[n] += times
 		}
@@ -200,7 +192,7 @@ func (w *World) audit() {
 		kept += n
 	}
 	for _, p := range w.hooked.parcels {
-		missing += w.auditOne(p, l.taken[p.n], places[p.n]) - l.failed[p.n]
+		missing += w.auditOne(p, l.taken[p.n], places[p.n])
 	}
 	if missing < lost || missing > lost+kept {
 		w.violated("%d deliveries were discarded and at most %d kept, and %d are nowhere", lost, kept, missing)
@@ -222,7 +214,7 @@ func (w *World) auditOne(p *parcel, taken, places int) int {
 	switch {
 	case taken > 1:
 		w.violated("parcel %d was accepted %d times", p.n, taken)
-	case places+w.hooked.ledger.failed[p.n] > taken:
+	case places > taken:
 		w.violated("parcel %d was accepted %d times, and is in %d places", p.n, taken, places)
 	case p.reply != nil && !p.req.Async && taken == 0:
 		w.violated("parcel %d was accepted by no run, and its sender was told %+v", p.n, p.reply)
