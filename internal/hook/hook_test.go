@@ -3,6 +3,7 @@ package hook
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,35 @@ output: {from: node:inbox}
 nodes:
   inbox:
     wait: {hook: t, retain: 1h, schema: {type: number}, tags: {kind: a}, metadata: {b: 1}}`
+
+// Whenever the state of a run says that it owns the token, whoever reads the key
+// is led to that run, in every order of what two claimants do.
+func TestHooks04AClaimIsVisibleOnceTheRunKnows(t *testing.T) {
+	seen := 0
+	explore(t, 2, 0, func(w *world) {
+		w.start("one", reader)
+		w.start("two", reader)
+		for w.step() {
+			for _, id := range w.order {
+				r := w.runs[id]
+				if r.record == nil {
+					continue
+				}
+				s := w.state(r)
+				if at := slices.IndexFunc(s.Hooks, func(h machine.Hook) bool { return h.Mark == machine.HookOwned }); at < 0 {
+					continue
+				}
+				seen++
+				if held := w.held(t); held == nil || held.Run != id {
+					t.Fatalf("run %s owns the token, and its key says %+v", id, held)
+				}
+			}
+		}
+	})
+	if seen == 0 {
+		t.Error("no run owned the token")
+	}
+}
 
 func TestHooks05WhatTheNodeSaysIsInTheKey(t *testing.T) {
 	w := inOrder(t)
