@@ -128,7 +128,7 @@ func New(opts Options) (*Dispatcher, error) {
 	d.logs = &runLogs{d: d, answers: replies.New(opts.Conn)}
 	if opts.Claims != nil && opts.Runs != nil {
 		d.claimant = &hook.Claimant{Claims: opts.Claims, Runs: opts.Runs, Log: d.logs, Now: time.Now, Pause: pause}
-		d.claimant.Undelivered = func(run drover.RunID, _ string, left int) { d.undelivered(run, "", left) } // no token in the log
+		d.claimant.Undelivered = func(run drover.RunID, _ string, left int) { d.undelivered(run, left) }
 	}
 	if d.functions, err = d.builtins(); err != nil {
 		return nil, err

@@ -76,7 +76,7 @@ func (d *Dispatcher) handOver(ctx context.Context, e *machine.Effect) error {
 		return err
 	}
 	if !there {
-		d.undelivered(e.Run, "", len(e.Deliveries))
+		d.undelivered(e.Run, len(e.Deliveries))
 		for i, token := range e.Start.Hooks {
 			if err := d.claimant.Release(ctx, token, e.ClaimIDs[i], time.Time{}); err != nil {
 				return err
@@ -117,9 +117,10 @@ func (d *Dispatcher) value(ctx context.Context, v machine.Value) (json.RawMessag
 	return raw, ok, nil
 }
 
-// undelivered says that a run keeps what it should have handed over.
-func (d *Dispatcher) undelivered(run drover.RunID, token string, left int) {
-	d.opts.Logger.Error().Str("run", string(run)).Str("token", token).Int("deliveries", left).
+// undelivered says that a run keeps what it should have handed over. It does not
+// say the token, with which anyone may deliver.
+func (d *Dispatcher) undelivered(run drover.RunID, left int) {
+	d.opts.Logger.Error().Str("run", string(run)).Int("deliveries", left).
 		Msg("no successor takes what the run has not read, it stays with the run")
 }
 
