@@ -56,7 +56,7 @@ func explore(t *testing.T, switches, most int, scenario func(w *world)) {
 		}
 		path[len(path)-1]++
 	}
-	if t.Logf("%d orders", orders); orders < 10 {
+	if t.Logf("%d orders", orders); orders < 3 {
 		t.Errorf("only %d orders were tried", orders)
 	}
 }
@@ -128,7 +128,7 @@ func both(t *testing.T, switches int, scenario func(w *world)) {
 		switches = min(switches, 1)
 	}
 	if t.Run("every order", func(t *testing.T) { explore(t, switches, 0, scenario) }) &&
-		t.Run("every kill", func(t *testing.T) { explore(t, max(switches-1, 1), 1, scenario) }) {
+		t.Run("every kill", func(t *testing.T) { explore(t, switches-1, 1, scenario) }) {
 		random(t, scenario)
 	}
 }
