@@ -111,14 +111,22 @@ nodes:
   inbox: {wait: {hook: leader, on_unread: restart}}`)
 	all := r.follow()
 	begun := time.Now()
+	var ends []time.Duration
 	wait := r.send("leader", n, &drover.StartRequest{Workflow: "leader"})
 	runs := r.readBy(all, n, func(o drover.Outcome) ([]int, error) {
 		var k int
 		err := json.Unmarshal(o.Result, &k)
+		ends = append(ends, time.Since(begun))
 		return []int{k}, err
 	})
 	wait()
 	t.Logf("%d deliveries, %d leaders, %v", n, runs, time.Since(begun).Round(time.Millisecond))
+	tenth := len(ends) / 10
+	if tenth == 0 {
+		return
+	}
+	// No round is to be slower than its neighbours, nor the late ones than the early.
+	t.Logf("the last tenth of the rounds took %.2f of what the second took", float64(ends[len(ends)-1]-ends[len(ends)-1-tenth])/float64(ends[2*tenth-1]-ends[tenth-1]))
 }
 
 // A burst comes while a call runs: the run that has made it reads one delivery,
