@@ -45,7 +45,7 @@ type Partition struct {
 	order  order  // every command that is not done
 	last   uint64 // the latest sequence that was received
 	nextID uint64
-	ends   map[uint64]func(Result) // awaited operations, what to do with the end of each
+	ends   map[uint64]awaited // operations under way
 	out    []*Op
 	alarms alarms
 	// acted remembers runs that were let go while the cursor had not passed
@@ -56,6 +56,16 @@ type Partition struct {
 	queued  int // commands whose payloads are in memory
 	bytes   int // of these payloads
 	kept    int // bytes of runs, more or less
+}
+
+// awaited is an operation that is under way.
+type awaited struct {
+	end       func(Result) // what to do with its end
+	handsOver bool         // what a run has not read goes to its successor
+}
+
+func handsOver(effects []machine.Effect) bool {
+	return slices.ContainsFunc(effects, func(e machine.Effect) bool { return e.Kind == machine.EffectHandOver })
 }
 
 // New makes the loop of a partition that has just been taken.
@@ -77,7 +87,7 @@ func New(opts Options) *Partition {
 		opts:  opts,
 		runs:  map[drover.RunID]*run{},
 		last:  opts.Cursor - 1,
-		ends:  map[uint64]func(Result){},
+		ends:  map[uint64]awaited{},
 		acted: map[drover.RunID]uint64{},
 	}
 }
@@ -135,12 +145,12 @@ func (p *Partition) Receive(m Message) {
 
 // Complete tells how an operation ended.
 func (p *Partition) Complete(id uint64, res Result) {
-	end, ok := p.ends[id]
+	under, ok := p.ends[id]
 	if !ok {
 		return
 	}
 	delete(p.ends, id)
-	end(res)
+	under.end(res)
 }
 
 // Take gives the operations to perform since the last call.
@@ -202,15 +212,31 @@ func (p *Partition) live() iter.Seq[*run] {
 }
 
 // Quiet reports whether every received command is done and no operation is
-// under way.
-func (p *Partition) Quiet() bool { return p.order.first == nil && len(p.ends) == 0 }
+// under way. While it drains, hand-overs do not count: one may wait for a run
+// that nobody reads before the drain is over, and the next owner repeats it.
+func (p *Partition) Quiet() bool {
+	if !p.drain {
+		return p.order.first == nil && len(p.ends) == 0
+	}
+	for _, under := range p.ends {
+		if !under.handsOver {
+			return false
+		}
+	}
+	for it := p.order.first; it != nil; it = it.after {
+		if r := p.runs[drover.RunID(it.msg.Run)]; r == nil || !r.handing {
+			return false
+		}
+	}
+	return true
+}
 
 // do issues an operation, and has end called with its result.
 func (p *Partition) do(op *Op, end func(Result)) {
 	p.nextID++
 	op.ID = p.nextID
 	if op.Awaited() {
-		p.ends[op.ID] = end
+		p.ends[op.ID] = awaited{end, op.Kind == OpAct && handsOver(op.Effects)}
 	}
 	p.out = append(p.out, op)
 }

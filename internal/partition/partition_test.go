@@ -372,34 +372,6 @@ func TestTheNextOwnerRepeatsWhatIsOwedAndFoldsNothingTwice(t *testing.T) {
 	d.want("")
 }
 
-func TestDrainLeavesNothingToRepeat(t *testing.T) {
-	d := newDriver(t, Options{})
-	d.start("r", afterWait, nil)
-	d.start("s", sleeper, nil)
-	d.end(OpCommit)
-	d.end(OpCommit)
-	act := d.next(OpAct)
-	d.p.Drain()
-	d.p.Advance(d.now)
-	d.end(OpSchedule)
-	d.end(OpSchedule)
-	d.want("")
-	if d.p.Quiet() {
-		t.Error("it is quiet while effects are under way")
-	}
-	d.p.Complete(act.ID, Result{Err: errUnknown})
-	d.want("")
-	if d.p.Quiet() {
-		t.Error("it is quiet while effects have not happened")
-	}
-	d.pass(time.Second)
-	d.end(OpAct)
-	if !d.p.Quiet() || len(d.p.runs) != 0 {
-		t.Errorf("quiet %v, %d runs are left", d.p.Quiet(), len(d.p.runs))
-	}
-	d.cursor(3)
-}
-
 func TestWhatCameBeforeIsIgnored(t *testing.T) {
 	d := newDriver(t, Options{Cursor: 5})
 	for _, seq := range []uint64{1, 4, 6, 6, 5, 2} {

@@ -32,6 +32,7 @@ type run struct {
 	open     []*item // not done yet, in the order of the log
 	owing    []*act  // effects under way
 	happened uint64  // what the record owes at this sequence, or an earlier one, has happened
+	handing  bool    // what it has not read goes to its successor just now
 	burying  int     // dead letters under way
 	held     func()  // a commit that waits for them
 	failures int     // of the operation under way, in a row
@@ -287,7 +288,9 @@ func (p *Partition) perform(r *run) {
 	for _, a := range under {
 		effects = append(effects, a.effects...)
 	}
+	r.handing = handsOver(effects)
 	p.insist(Op{Kind: OpAct, Run: r.id, Effects: effects}, func() {
+		r.handing = false
 		for _, a := range under {
 			a.done, a.effects = true, nil
 			r.happened = max(r.happened, a.seq)
