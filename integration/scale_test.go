@@ -170,7 +170,7 @@ func used(t testing.TB) time.Duration {
 func idle(t testing.TB, enough float64) float64 {
 	t.Helper()
 	least := 1.0
-	for range 4 {
+	for range 10 {
 		from, begun := used(t), time.Now()
 		<-time.After(2 * time.Second)
 		least = min(least, float64(used(t)-from)/float64(time.Since(begun)))
