@@ -29,16 +29,7 @@ func TestOperationsAskTheFleet(t *testing.T) {
 		},
 		Dead: 5,
 	}
-	for _, c := range []struct {
-		name   string
-		args   []string
-		verb   string
-		reply  any
-		asked  string
-		status int
-		out    []string // one after the other
-		err    string
-	}{
+	for _, c := range []asking{
 		{
 			name: "list", args: []string{"dead", "list", "--run", "odd$id", "--verb", "stop", "--code", "invalid_id", "--limit", "3"}, verb: "dead.list",
 			reply: drover.DeadList{Letters: []drover.DeadLetter{letter}, More: true},
@@ -71,25 +62,7 @@ func TestOperationsAskTheFleet(t *testing.T) {
 			out: []string{"OLDEST\n1          w2-b", "\n2          nobody"},
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			f := newFleet(t)
-			f.answers(c.verb, c.reply)
-			status, out, err := f.cli("", c.args...)
-			if status != c.status || !strings.Contains(err, c.err) || c.err == "" && err != "" {
-				t.Errorf("exit status %d, and on standard error %q; want %d and %q", status, err, c.status, c.err)
-			}
-			rest := out
-			for _, want := range c.out {
-				_, after, ok := strings.Cut(rest, want)
-				if !ok {
-					t.Fatalf("printed\n%s\nwhich lacks %q", out, want)
-				}
-				rest = after
-			}
-			if got := f.got(c.verb); got != c.asked {
-				t.Errorf("asked %s, want %s", got, c.asked)
-			}
-		})
+		t.Run(c.name, c.run)
 	}
 	for _, arg := range []string{"x", "0", "-1", "1.5"} {
 		if status, _, err := cli(t, "", "dead", "show", "--", arg); status != exitUsage || !strings.Contains(err, "is no sequence of a dead letter") {

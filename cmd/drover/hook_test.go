@@ -18,17 +18,7 @@ func TestHookCommandsAskTheFleet(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	unread := 3
 	odd := "order:1 *\x1b[2J>"
-	for _, c := range []struct {
-		name   string
-		args   []string
-		stdin  string
-		verb   string
-		reply  any
-		asked  string
-		status int
-		out    []string // one after the other
-		err    string
-	}{
+	for _, c := range []asking{
 		{
 			name: "list", args: []string{"hook", "list", "--tag", "query=users", "--token-prefix", "order:", "--run", "r_1", "--limit", "3"}, verb: "hook.list",
 			reply: drover.HookList{Hooks: []drover.Hook{
@@ -83,25 +73,7 @@ func TestHookCommandsAskTheFleet(t *testing.T) {
 			reply: drover.Hook{Token: "t", RunID: "r_1"}, out: []string{"t is free, run r_1 had it\n"},
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			f := newFleet(t)
-			f.answers(c.verb, c.reply)
-			status, out, err := f.cli(c.stdin, c.args...)
-			if status != c.status || !strings.Contains(err, c.err) || c.err == "" && err != "" {
-				t.Errorf("exit status %d, and on standard error %q; want %d and %q", status, err, c.status, c.err)
-			}
-			rest := out
-			for _, want := range c.out {
-				_, after, ok := strings.Cut(rest, want)
-				if !ok {
-					t.Fatalf("printed\n%s\nwhich lacks %q", out, want)
-				}
-				rest = after
-			}
-			if got := f.got(c.verb); got != c.asked {
-				t.Errorf("asked %s, want %s", got, c.asked)
-			}
-		})
+		t.Run(c.name, c.run)
 	}
 }
 
