@@ -229,9 +229,7 @@ func (a *app) listCommand() *cobra.Command {
 			if req.Tags, err = parseTags(tags); err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), a.conn.timeout)
-			defer cancel()
-			return a.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+			return a.withClientInTime(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				reply, err := c.List(ctx, req)
 				if err != nil {
 					return err

@@ -338,3 +338,10 @@ func (a *app) withClient(ctx context.Context, do func(context.Context, *client.C
 	}
 	return do(ctx, c)
 }
+
+// withClientInTime is withClient for what may take --timeout in all.
+func (a *app) withClientInTime(ctx context.Context, do func(context.Context, *client.Client) error) error {
+	ctx, cancel := context.WithTimeout(ctx, a.conn.timeout)
+	defer cancel()
+	return a.withClient(ctx, do)
+}

@@ -43,9 +43,7 @@ func (a *app) deadListCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			req.Code = drover.Code(code)
-			ctx, cancel := context.WithTimeout(cmd.Context(), a.conn.timeout)
-			defer cancel()
-			return a.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+			return a.withClientInTime(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				reply, err := c.ListDead(ctx, req)
 				if err != nil {
 					return err

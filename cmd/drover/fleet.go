@@ -29,9 +29,7 @@ and so are partitions that no worker who lives owns.`,
   drover fleet --json | jq '.partitions[] | select(.lag > 0)'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), a.conn.timeout)
-			defer cancel()
-			return a.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+			return a.withClientInTime(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				reply, err := c.Fleet(ctx)
 				if err != nil {
 					return err

@@ -63,9 +63,7 @@ func (a *app) hookListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), a.conn.timeout)
-			defer cancel()
-			return a.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+			return a.withClientInTime(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				reply, err := c.ListHooks(ctx, drover.HookListRequest{HookFilter: filter, Limit: limit})
 				if err != nil {
 					return err

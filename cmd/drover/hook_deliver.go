@@ -123,9 +123,7 @@ With --json it prints one line for each hook, as its delivery ends.`,
 					return err
 				}
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), a.conn.timeout)
-			defer cancel()
-			return a.withClient(ctx, func(ctx context.Context, c *client.Client) error { return a.deliverMany(ctx, c, req) })
+			return a.withClientInTime(cmd.Context(), func(ctx context.Context, c *client.Client) error { return a.deliverMany(ctx, c, req) })
 		},
 	}
 	which.flags(cmd)
