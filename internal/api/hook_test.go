@@ -90,6 +90,20 @@ func (f *fleet) held(token string) drover.Hook {
 	}
 }
 
+// free waits until nobody has a token.
+func (f *fleet) free(token string) {
+	f.t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		h, err := f.ShowHook(f.t.Context(), token)
+		if errors.Is(err, drover.CodeNotFound) {
+			return
+		}
+		if err != nil || time.Now().After(deadline) {
+			f.t.Fatalf("token %q is not free: %+v, %v", token, h, err)
+		}
+	}
+}
+
 // give delivers, and expects that it is accepted.
 func (f *fleet) give(token, id string, payload any) drover.HookReply {
 	f.t.Helper()
