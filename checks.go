@@ -23,7 +23,8 @@ func oneOf(names ...string) func(*shape, *tree) {
 	}
 }
 
-func checkDefinition(s *shape, _ *tree) {
+func checkDefinition(s *shape, t *tree) {
+	checkSubscribers(s, t)
 	// The form of a definition stands above itself once for each run that it
 	// is in.
 	depth := -1

@@ -18,6 +18,7 @@ type Definition struct {
 	Timeout          Duration         `json:"timeout,omitempty"`      // of the whole run; 0: none
 	MaxParallel      int              `json:"max_parallel,omitempty"` // calls of the run in flight; 0: DefaultMaxParallel
 	DefaultFunctions *Functions       `json:"default_functions,omitempty"`
+	Notify           NotifyList       `json:"notify,omitempty"` // who is told the outcome of every run, before those of its start
 	Nodes            map[NodeID]*Step `json:"nodes"`
 	Output           *Source          `json:"output"` // From one node, or With
 }

@@ -59,6 +59,7 @@ func grammar() *form {
 		{name: "timeout", form: durationForm()},
 		{name: "max_parallel", form: countForm(MaxCalls)},
 		{name: "default_functions", form: functionsForm()},
+		{name: "notify", form: notifyForm()},
 		{name: "nodes", form: nodesForm(definition), need: "add nodes: {<id>: {call: <function>}}"},
 		{name: "output", form: outputForm(), need: "add output: {from: node:<id>}"},
 	}

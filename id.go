@@ -70,6 +70,20 @@ func (c CallID) String() string {
 	return b.String()
 }
 
+// Session is the id of the session that a call is: an agent node tells it to its
+// function, and runs that the call starts may answer to it. Each attempt has its
+// own.
+func (c CallID) Session() string {
+	s := "wf_" + string(c.Run) + "_" + string(c.Node)
+	if c.Item != NoItem {
+		s += "#" + strconv.Itoa(c.Item)
+	}
+	if c.Undo {
+		s += "/undo"
+	}
+	return s + "@r" + strconv.Itoa(c.Attempt)
+}
+
 // MarshalText gives the text form.
 func (c CallID) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 

@@ -8,13 +8,17 @@ import (
 // Verb is the last token of a command's subject: drover.in.<run>.<verb>.
 type Verb string
 
-// The commands. Anyone may send the first four; the others carry a token
+// The commands. Anyone may send the first eight; the others carry a token
 // that only their sender was given.
 const (
 	VerbStart   Verb = "start"
 	VerbStop    Verb = "stop"
 	VerbTick    Verb = "tick"
 	VerbDeliver Verb = "deliver"
+	VerbHold    Verb = "hold"    // from whoever waits for the outcome
+	VerbConsume Verb = "consume" // the waiter has it
+	VerbRelease Verb = "release" // the waiter has given up
+	VerbReplay  Verb = "replay"  // try to deliver the outcome again
 	VerbResult  Verb = "result"  // from a function
 	VerbChild   Verb = "child"   // from the owner of a child run
 	VerbHeard   Verb = "heard"   // from whoever delivered an outcome
@@ -41,6 +45,11 @@ type StartRequest struct {
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
 	// Notify lists who is told the outcome, at most MaxSubscribers.
 	Notify NotifyList `json:"notify,omitempty"`
+	// ReplyTo asks drover.api.start for one more subscriber: the caller's session.
+	// A command cannot have it, as it says nothing of who sent it.
+	ReplyTo *ReplyTo `json:"reply_to,omitempty"`
+	// Hold is for whoever starts the run and waits for its outcome.
+	Hold *HoldRequest `json:"hold,omitempty"`
 	// Tags are kept with the run and in its outcome.
 	Tags map[string]string `json:"tags,omitempty"`
 	// Parent is set by Drover for child runs; one without a valid token of a
@@ -64,33 +73,12 @@ type Parent struct {
 	Detached bool `json:"detached,omitempty"`
 }
 
-// Notify is one subscriber of an outcome. Exactly one field is set.
-type Notify struct {
-	// Subject gets the outcome as a NATS request; any reply is the receipt.
-	Subject string `json:"subject,omitempty"`
-}
-
-// NotifyList is a list of subscribers; in JSON also a single object.
-type NotifyList []Notify
-
-// UnmarshalJSON reads a list, or one object.
-func (l *NotifyList) UnmarshalJSON(data []byte) error {
-	if len(data) > 0 && data[0] == '{' {
-		var one Notify
-		if err := json.Unmarshal(data, &one); err != nil {
-			return err
-		}
-		*l = NotifyList{one}
-		return nil
-	}
-	return json.Unmarshal(data, (*[]Notify)(l))
-}
-
 // StartReply answers a start.
 type StartReply struct {
 	RunID    RunID     `json:"run_id"`
 	Created  bool      `json:"created"` // false: the run was there already, the same start had come before
 	Status   Status    `json:"status"`
+	Inline   bool      `json:"inline,omitempty"`   // somebody is told the outcome only if nobody who waits takes it
 	Warnings []Problem `json:"warnings,omitempty"` // unknown keys of the request, and those of a definition that came with it
 }
 
@@ -148,15 +136,6 @@ type ChildMessage struct {
 	Error  *Error          `json:"error,omitempty"`
 }
 
-// HeardMessage tells a run how one attempt to deliver its outcome went.
-type HeardMessage struct {
-	DeliveryID DeliveryID `json:"delivery_id"`
-	Token      string     `json:"token"`
-	Attempt    int        `json:"attempt"`
-	Receipt    string     `json:"receipt,omitempty"`
-	Error      *Error     `json:"error,omitempty"`
-}
-
 // RunRequest asks for one run: status, result, why.
 type RunRequest struct {
 	RunID  RunID  `json:"run_id"`
@@ -164,7 +143,13 @@ type RunRequest struct {
 	Item   *int   `json:"item,omitempty"`   // result: of this item of the node
 	Values bool   `json:"values,omitempty"` // status: with values that are not inline, and every item
 	Brief  bool   `json:"brief,omitempty"`  // status: without the definition
+
+	Wait   Duration `json:"wait,omitempty"`   // result of a run: for so long until it is over, at most MaxWait
+	Waiter string   `json:"waiter,omitempty"` // with Wait: hold the outcome for this waiter, who consumes or releases it then
 }
+
+// MaxWait is for how long one request for a result may wait.
+const MaxWait = 5 * time.Minute
 
 // ResultReply answers a request for a result.
 type ResultReply struct {
@@ -173,6 +158,8 @@ type ResultReply struct {
 	Node   *Node           `json:"node,omitempty"`
 	Output json.RawMessage `json:"output,omitempty"`
 	Error  *Error          `json:"error,omitempty"`
+
+	HeldUntil *time.Time `json:"held_until,omitempty"` // with a waiter: until when it may consume the outcome
 }
 
 // StatusReply answers a request for a status.

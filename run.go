@@ -162,26 +162,6 @@ type Note struct {
 	Text string    `json:"text"`
 }
 
-// DeliveryStatus is the state of one delivery of an outcome.
-type DeliveryStatus string
-
-// The states of a delivery.
-const (
-	DeliveryPending   DeliveryStatus = "pending"   // no receipt yet; it is tried again
-	DeliveryDelivered DeliveryStatus = "delivered" // there is a receipt
-)
-
-// Delivery is the state of one subscriber of a run's outcome.
-type Delivery struct {
-	ID        DeliveryID     `json:"delivery_id"`
-	Notify    Notify         `json:"notify"`
-	Status    DeliveryStatus `json:"status"`
-	Attempts  int            `json:"attempts"`
-	LastError *Error         `json:"last_error,omitempty"`
-	NextAt    *time.Time     `json:"next_at,omitempty"`
-	Receipt   string         `json:"receipt,omitempty"` // what the subscriber answered, cut to 256 bytes
-}
-
 // Outcome is what is told of a terminal run. All deliveries of one outcome to
 // one subscriber carry the same bytes.
 type Outcome struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/calling"
 	"github.com/droverhq/drover/internal/rawjson"
 	"github.com/droverhq/drover/subjects"
 )
@@ -100,10 +101,15 @@ func (c *Client) Status(ctx context.Context, req drover.RunRequest) (drover.Stat
 	return reply, c.request(ctx, "status", req, &reply)
 }
 
-// Result gives the result of a run, or of one of its nodes or items.
+// Result gives the result of a run, or of one of its nodes or items. With Wait it
+// waits for the end of the run; the status of the reply says whether that came.
 func (c *Client) Result(ctx context.Context, req drover.RunRequest) (drover.ResultReply, error) {
 	var reply drover.ResultReply
-	return reply, c.request(ctx, "result", req, &reply)
+	limit := answerTime("result")
+	if req.Wait > 0 {
+		limit += commandTime + time.Duration(req.Wait)
+	}
+	return reply, c.requestWithin(ctx, "result", limit, req, &reply)
 }
 
 // Why says what a run is waiting for.
@@ -168,12 +174,16 @@ func (c *Client) Fleet(ctx context.Context) (drover.FleetReply, error) {
 // request asks the API, again and again while nobody can answer, and reads the
 // answer into reply unless that is nil.
 func (c *Client) request(ctx context.Context, verb string, req, reply any) error {
+	return c.requestWithin(ctx, verb, answerTime(verb), req, reply)
+}
+
+// requestWithin is request where one answer may take as long as limit.
+func (c *Client) requestWithin(ctx context.Context, verb string, limit time.Duration, req, reply any) error {
 	data, err := encode(verb, req)
 	if err != nil {
 		return err
 	}
 	var answer *nats.Msg
-	limit := answerTime(verb)
 	err = c.repeat(ctx, verb, limit, func(ctx context.Context) (err error) {
 		answer, err = c.try(ctx, limit, verb, data)
 		return err
@@ -196,7 +206,7 @@ func encode(verb string, req any) ([]byte, error) {
 // patience is over. limit is that of one answer.
 func (c *Client) repeat(ctx context.Context, verb string, limit time.Duration, ask func(context.Context) error) error {
 	total := c.patience
-	if limit == listTime {
+	if limit > commandTime {
 		total = max(total, limit)
 	}
 	patience, stop := context.WithTimeout(ctx, total)
@@ -221,9 +231,9 @@ func (c *Client) repeat(ctx context.Context, verb string, limit time.Duration, a
 // answerTime is how long one answer may take.
 func answerTime(verb string) time.Duration {
 	switch verb {
-	case "start", "stop", "tick", "deliver", "definition.put", "dead.requeue", "hook.deliver", "hook.release":
+	case "start", "stop", "tick", "deliver", "hold", "consume", "release", "definition.put", "dead.requeue", "hook.deliver", "hook.release":
 		return commandTime
-	case "list", "dead.list", "fleet", "hook.list", verbMany:
+	case "list", "dead.list", "fleet", "hook.list", "delivery.list", "delivery.replay", verbMany:
 		return listTime
 	default:
 		return readTime
@@ -234,11 +244,32 @@ func answerTime(verb string) time.Duration {
 func (c *Client) try(ctx context.Context, limit time.Duration, verb string, data []byte) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	m, err := c.nc.RequestWithContext(ctx, c.names.API(verb), data)
+	m := nats.NewMsg(c.names.API(verb))
+	m.Data = data
+	if verb == "start" || verb == "hook.deliver" {
+		speak(ctx, m)
+	}
+	m, err := c.nc.RequestMsgWithContext(ctx, m)
 	if err != nil {
 		return nil, c.unanswered(verb, len(data), err)
 	}
 	return m, answered(m)
+}
+
+// speak says on behalf of which call a run is started.
+func speak(ctx context.Context, m *nats.Msg) {
+	if call, ok := calling.From(ctx); ok {
+		m.Header.Set(subjects.HeaderCall, call.ID.String())
+		m.Header.Set(subjects.HeaderToken, call.Token)
+	}
+}
+
+// WithCall gives a context in which runs are started on behalf of a call, so that
+// those with ReplyTo answer to the session of the call. Handlers of the SDK for
+// functions have such a context already; this is for who takes calls off the
+// queue by himself, with the headers Drover-Call and Drover-Token.
+func WithCall(ctx context.Context, id drover.CallID, token string) context.Context {
+	return calling.With(ctx, calling.Call{ID: id, Token: token})
 }
 
 // unanswered says why a request of so many bytes has no answer.

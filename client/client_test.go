@@ -253,6 +253,26 @@ func TestRequests(t *testing.T) {
 			},
 		},
 		{
+			"delivery.list", `{"status":"dead","to":"x.done","limit":5}`,
+			drover.DeliveryList{Deliveries: []drover.RunDelivery{{RunID: "run1", Delivery: drover.Delivery{ID: "run1:terminal:0", Status: drover.DeliveryDead, Attempts: 3}}}, More: true},
+			func(ctx context.Context) (any, error) {
+				filter := drover.DeliveryFilter{Status: drover.DeliveryDead, To: "x.done"}
+				return c.ListDeliveries(ctx, drover.DeliveryListRequest{DeliveryFilter: filter, Limit: 5})
+			},
+		},
+		{
+			"delivery.show", `{"delivery_id":"run1:terminal:0"}`,
+			drover.RunDelivery{RunID: "run1", Delivery: drover.Delivery{ID: "run1:terminal:0", Receipt: "ok"}},
+			func(ctx context.Context) (any, error) { return c.ShowDelivery(ctx, "run1:terminal:0") },
+		},
+		{
+			"delivery.replay", `{"delivery_id":"run1:terminal:0"}`,
+			drover.ReplayReply{Matched: 1, Replayed: 1},
+			func(ctx context.Context) (any, error) {
+				return c.ReplayDeliveries(ctx, drover.ReplayRequest{DeliveryID: "run1:terminal:0"})
+			},
+		},
+		{
 			"fleet", `{}`,
 			drover.FleetReply{Members: []drover.Member{{ID: "w"}}, Partitions: []drover.Partition{{Number: 1, Lag: 2}}},
 			func(ctx context.Context) (any, error) { return c.Fleet(ctx) },

@@ -19,6 +19,9 @@
 //   - [Client.Wait] and [Client.Run] are told the outcome when it happens, and
 //     miss none: not when the run ends before they listen, nor when the
 //     connection is lost for a while.
+//   - [Client.Run] and [Client.Take] take the outcome: of that and of telling the
+//     subscribers that are told only inline exactly one happens, and the error says
+//     where it was the other. When their context ends, the run goes on.
 //   - All methods may be called from any number of goroutines.
 //
 // # What may not be assumed

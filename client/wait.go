@@ -24,17 +24,26 @@ const (
 
 // Run starts a run and waits for its outcome. A run that fails is no error:
 // the outcome says so.
+//
+// Of a run with subscribers that are told only inline, it takes the outcome before
+// it returns it, as Take does, with the same errors. When ctx ends first, the run
+// goes on, and these subscribers are told.
 func (c *Client) Run(ctx context.Context, req drover.StartRequest) (drover.Outcome, error) {
-	if req.RunID == "" && req.IdempotencyKey != "" {
+	if req.RunID == "" && req.IdempotencyKey == "" {
+		req.RunID = drover.RunID(chance("r_"))
+	}
+	waiter := NewWaiter()
+	req.Hold = &drover.HoldRequest{Waiter: waiter, For: drover.Duration(holdFirst)}
+	if req.RunID == "" {
 		// The id depends on the account that asks, which only the fleet sees.
 		reply, err := c.Start(ctx, req)
-		if err != nil {
+		switch {
+		case err != nil:
 			return drover.Outcome{}, err
+		case reply.Inline:
+			return c.take(ctx, reply.RunID, waiter, reply.Created)
 		}
 		return c.Wait(ctx, reply.RunID)
-	}
-	if req.RunID == "" {
-		req.RunID = drover.RunID(chance("r_"))
 	}
 	e, err := c.listen(req.RunID, false)
 	if err != nil {
@@ -42,8 +51,11 @@ func (c *Client) Run(ctx context.Context, req drover.StartRequest) (drover.Outco
 	}
 	defer e.close()
 	reply, err := c.Start(ctx, req)
-	if err != nil {
+	switch {
+	case err != nil:
 		return drover.Outcome{}, err
+	case reply.Inline:
+		return c.take(ctx, reply.RunID, waiter, reply.Created)
 	}
 	return e.wait(ctx, !reply.Created)
 }

@@ -15,7 +15,6 @@ import (
 const (
 	maxRequests = 256
 	maxHTTP     = 64
-	maxNotifies = 2048
 )
 
 // builtins makes the server of the functions that belong to Drover itself. It
@@ -26,8 +25,6 @@ func (d *Dispatcher) builtins() (*function.Server, error) {
 	request.Concurrency = maxRequests
 	web := function.New(string(subjects.FunctionHTTP), d.doHTTP)
 	web.Concurrency = maxHTTP
-	notify := function.Message(string(subjects.FunctionNotify), d.notify)
-	notify.Concurrency = maxNotifies
 	return function.NewServer(d.opts.Conn, function.Options{
 		Prefix:       d.opts.Names.Prefix(),
 		Instance:     d.opts.Instance,
@@ -35,7 +32,7 @@ func (d *Dispatcher) builtins() (*function.Server, error) {
 		GroupWrites:  d.opts.GroupWrites,
 		Logger:       slog.New(zerolog.NewSlogHandler(d.opts.Logger)),
 		Reserved:     true,
-	}, request, web, notify)
+	}, request, web)
 }
 
 // encode makes JSON of what can always be JSON.

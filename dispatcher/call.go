@@ -19,13 +19,6 @@ import (
 // null is the body of a message whose value is absent.
 var null = json.RawMessage("null")
 
-func orNull(value json.RawMessage) json.RawMessage {
-	if len(value) == 0 {
-		return null
-	}
-	return value
-}
-
 // call queues a call. It has no message id: a repeat is fenced by its attempt,
 // and an id would cost a third of the rate.
 func (d *Dispatcher) call(e *machine.Effect, in input, done func(error)) {
@@ -72,17 +65,14 @@ func (d *Dispatcher) cancel(run drover.RunID, function drover.FunctionName, call
 }
 
 // withdraw takes the calls of a run out of the queue, and tells who has taken
-// some already. It goes function by function: the deliveries of the run's
-// outcome are queued under the same run, and must stay.
+// some already. It goes function by function: deliveries of the run's outcome to
+// functions are queued under the same run, and must stay.
 func (d *Dispatcher) withdraw(ctx context.Context, e *machine.Effect) error {
 	stream, err := d.callStream(ctx)
 	if err != nil {
 		return unavailable(err)
 	}
 	for _, function := range e.Functions {
-		if function == subjects.FunctionNotify {
-			continue
-		}
 		if err := stream.Purge(ctx, jetstream.WithPurgeSubject(d.opts.Names.Call(e.Run, function))); err != nil {
 			return unavailable(err)
 		}

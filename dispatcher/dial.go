@@ -42,7 +42,7 @@ func refusePrivate(_ context.Context, _, address string, _ syscall.RawConn) erro
 		return nil
 	}
 	return permanent(drover.CodeForbidden,
-		"its address %s is not public: http nodes reach public addresses only, unless the worker is started with --allow-private", address)
+		"its address %s is not public: http nodes and webhooks reach public addresses only, unless the worker is started with --allow-private", address)
 }
 
 // special are networks that lead to no public host, or to a host that is not

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -15,9 +16,11 @@ import (
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/function"
+	"github.com/droverhq/drover/internal/delivery"
 	"github.com/droverhq/drover/internal/hook"
 	"github.com/droverhq/drover/internal/publish"
 	"github.com/droverhq/drover/internal/replies"
+	"github.com/droverhq/drover/kv"
 	"github.com/droverhq/drover/subjects"
 )
 
@@ -43,10 +46,21 @@ type Options struct {
 	Publisher Publisher
 	// Values holds the inputs and results that are too big for a record. Required.
 	Values Values
-	// Claims keeps the claims of hooks, and Runs reads the states of runs, to see
-	// whether one still holds a token. Without them no run can have a hook.
+	// Runs reads the states of runs, to see whether one still holds a token, or has
+	// an outcome to deliver. Required.
+	Runs hook.Runs
+	// Claims keeps the claims of hooks. Without it no run can have a hook.
 	Claims hook.Keys
-	Runs   hook.Runs
+	// Deliveries lists what could not be delivered at once, Owns says which of the
+	// Partitions of the fleet are this worker's. Required.
+	Deliveries kv.Deliveries
+	Partitions int
+	Owns       func(partition int) bool
+	// Seal is the secret of the fleet, which seals sessions for the successors of
+	// runs.
+	Seal []byte
+	// Secrets gives the secrets that sign webhooks for a name; nil: there are none.
+	Secrets func(name string) [][]byte
 	// Instance is shown in a run as who did its built-in calls. Empty means
 	// "worker".
 	Instance string
@@ -88,6 +102,7 @@ type Dispatcher struct {
 	http      *http.Client
 	quiet     zerolog.Logger // for what anyone may cause very often
 	functions *function.Server
+	deliverer *delivery.Deliverer
 	queue     *queue         // what is to be published: short tasks, in order, on one goroutine
 	slow      *queue         // what waits for answers
 	claims    *queue         // claims and releases of hooks
@@ -106,8 +121,8 @@ type Dispatcher struct {
 
 // New makes a dispatcher. It does not touch the connection until Run.
 func New(opts Options) (*Dispatcher, error) {
-	if opts.Conn == nil || opts.Publisher == nil || opts.Values == nil {
-		return nil, drover.Errorf(drover.CodeInvalidRequest, "a dispatcher needs Conn, Publisher and Values: set all three")
+	if opts.Conn == nil || opts.Publisher == nil || opts.Values == nil || opts.Runs == nil || opts.Deliveries == nil || opts.Owns == nil || opts.Partitions < 1 {
+		return nil, drover.Errorf(drover.CodeInvalidRequest, "a dispatcher needs Conn, Publisher, Values, Runs, Deliveries, Partitions and Owns: set them all")
 	}
 	opts.defaults()
 	js, err := jetstream.New(opts.Conn)
@@ -126,13 +141,17 @@ func New(opts Options) (*Dispatcher, error) {
 	}
 	d.ends, d.end = context.WithCancel(context.Background())
 	d.logs = &runLogs{d: d, answers: replies.New(opts.Conn)}
-	if opts.Claims != nil && opts.Runs != nil {
+	if opts.Claims != nil {
 		d.claimant = &hook.Claimant{Claims: opts.Claims, Runs: opts.Runs, Log: d.logs, Now: time.Now, Pause: pause}
 		d.claimant.Undelivered = func(run drover.RunID, _ string, left int) { d.undelivered(run, left) }
 	}
 	if d.functions, err = d.builtins(); err != nil {
 		return nil, err
 	}
+	d.deliverer = delivery.New(delivery.Options{
+		Names: opts.Names, Conn: opts.Conn, HTTP: d.http, Source: d,
+		Secrets: opts.Secrets, Heard: d.heard, DrainTimeout: opts.DrainTimeout, Logger: opts.Logger,
+	})
 	return d, nil
 }
 
@@ -151,6 +170,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		return fmt.Errorf("dispatcher: %w", err)
 	}
 	defer shut()
+	var undelivered error
 	var senders sync.WaitGroup
 	senders.Go(d.queue.work)
 	for range claimWorkers {
@@ -159,7 +179,10 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	for range slowWorkers {
 		senders.Go(d.slow.work)
 	}
+	var delivering sync.WaitGroup
+	delivering.Go(func() { undelivered = d.deliverer.Run(ctx) })
 	err = d.functions.Run(ctx)
+	delivering.Wait()
 	d.http.CloseIdleConnections()
 	d.mu.Lock()
 	d.ended = true
@@ -170,7 +193,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.slow.close()
 	d.claims.close()
 	senders.Wait()
-	return err
+	return errors.Join(err, undelivered)
 }
 
 // begin counts something in that must end before Run returns. It is false when

@@ -5,7 +5,7 @@
 //
 // [Dispatcher.Perform] takes the effects of one commit and makes messages of
 // them: calls go to the work queue, commands to the logs of other runs, the
-// outcome to its stream, its deliveries to the work queue again. The small
+// outcome to its stream, its deliveries to a delivery.Deliverer. The small
 // methods beside it (Tick, Schedule, Dead, Answer, Event) are what the loop of
 // a partition needs besides.
 //
@@ -16,9 +16,8 @@
 //
 // [Dispatcher.Run] serves the functions that belong to Drover itself, out of
 // the same work queue as any other function, on every worker: _request (a NATS
-// request), _http (an HTTP request) and _notify (the delivery of an outcome).
-// A worker that dies while it runs one loses nothing: the queue gives the
-// message to the next.
+// request) and _http (an HTTP request). A worker that dies while it runs one
+// loses nothing: the queue gives the message to the next.
 //
 // # Promises
 //

@@ -19,12 +19,15 @@ import (
 	"github.com/droverhq/drover/internal/natstest"
 	"github.com/droverhq/drover/internal/publish"
 	"github.com/droverhq/drover/internal/topology"
+	"github.com/droverhq/drover/kv"
 	"github.com/droverhq/drover/subjects"
 )
 
 // patience is how long a test waits for what must come. It is never waited out
 // unless the test fails.
 const patience = 20 * time.Second
+
+const partitions = 4
 
 // fleet is a server with the streams that a dispatcher needs, and the one end
 // of everything.
@@ -35,18 +38,37 @@ type fleet struct {
 	js     jetstream.JetStream
 	names  subjects.Names
 	values *values
+	runs   states
+	store  *kv.Store
 	logs   *logs
 }
 
 func newFleet(t *testing.T, opts ...natstest.Option) *fleet {
 	t.Helper()
-	f := &fleet{t: t, server: natstest.New(t, opts...), names: subjects.Default(), values: &values{kept: map[string]json.RawMessage{}}, logs: &logs{}}
+	f := &fleet{
+		t: t, server: natstest.New(t, opts...), names: subjects.Default(), logs: &logs{},
+		values: &values{kept: map[string]json.RawMessage{}}, runs: states{},
+	}
 	f.nc = f.server.Connect()
 	f.js = natstest.JetStream(t, f.nc)
-	if _, err := topology.Ensure(t.Context(), f.js, f.names, topology.Settings{Partitions: 4}); err != nil {
+	if _, err := topology.Ensure(t.Context(), f.js, f.names, topology.Settings{Partitions: partitions}); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if f.store, err = kv.Open(t.Context(), f.js, f.publisher(f.nc), f.names); err != nil {
 		t.Fatal(err)
 	}
 	return f
+}
+
+func (f *fleet) publisher(nc *nats.Conn) *publish.Publisher {
+	f.t.Helper()
+	p, err := publish.New(nc, publish.Options{})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(p.Close)
+	return p
 }
 
 // dispatcher makes one that runs until the test ends, or stop is called. stop
@@ -54,19 +76,16 @@ func newFleet(t *testing.T, opts ...natstest.Option) *fleet {
 func (f *fleet) dispatcher(change ...func(*Options)) (d *Dispatcher, stop func()) {
 	f.t.Helper()
 	nc := f.server.Connect()
-	publisher, err := publish.New(nc, publish.Options{})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.t.Cleanup(publisher.Close)
 	opts := Options{
-		Names: f.names, Conn: nc, Publisher: publisher, Values: f.values, Instance: "w1",
+		Names: f.names, Conn: nc, Publisher: f.publisher(nc), Values: f.values, Runs: f.runs, Instance: "w1",
+		Deliveries: f.store.Deliveries, Partitions: partitions, Owns: func(int) bool { return true },
 		AllowPrivate: true, Logger: zerolog.New(f.logs),
 	}
 	for _, c := range change {
 		c(&opts)
 	}
-	if d, err = New(opts); err != nil {
+	d, err := New(opts)
+	if err != nil {
 		f.t.Fatal(err)
 	}
 	return d, f.run(d)
@@ -123,7 +142,7 @@ func (l *log) next() jetstream.Msg {
 
 // stored is where the server keeps a command.
 func stored(run drover.RunID, verb drover.Verb) string {
-	return fmt.Sprintf("drover.cmd.%d.%s.%s", subjects.Partition(string(run), 4), run, verb)
+	return fmt.Sprintf("drover.cmd.%d.%s.%s", subjects.Partition(string(run), partitions), run, verb)
 }
 
 // commands reads the commands with a verb.
@@ -214,6 +233,16 @@ func (v *values) Get(_ context.Context, keys []string) (map[string]json.RawMessa
 	return found, v.fail
 }
 
+// states are the runs that there are. They do not change while a dispatcher runs.
+type states map[drover.RunID]*machine.State
+
+func (s states) Load(_ context.Context, run drover.RunID) (*machine.State, error) {
+	if state := s[run]; state != nil {
+		return state, nil
+	}
+	return nil, drover.Errorf(drover.CodeNotFound, "there is no run %s", run)
+}
+
 // logs keeps what was logged.
 type logs struct {
 	mu  sync.Mutex
@@ -261,4 +290,14 @@ func deliverEffect(subject string, attempt int) machine.Effect {
 		Delivery: &machine.Delivery{ID: "r1:terminal:0", Notify: drover.Notify{Subject: subject}, Token: "dtok", Attempt: attempt},
 		Value:    machine.Value{JSON: json.RawMessage(`{"ok":true}`)},
 	}
+}
+
+// tellEffect delivers the outcome to a function.
+func tellEffect(function drover.FunctionName) machine.Effect {
+	e := deliverEffect("", 1)
+	e.Delivery.Notify = drover.Notify{Function: function}
+	e.Call = &machine.Call{
+		ID: drover.CallID{Run: run, Node: "_outcome", Item: 0, Attempt: 1}, Function: function, Token: "ctok", Deadline: deadline,
+	}
+	return e
 }

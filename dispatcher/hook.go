@@ -11,6 +11,7 @@ import (
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/hook"
 	"github.com/droverhq/drover/internal/machine"
+	"github.com/droverhq/drover/internal/seal"
 	"github.com/droverhq/drover/subjects"
 )
 
@@ -87,8 +88,14 @@ func (d *Dispatcher) handOver(ctx context.Context, e *machine.Effect) error {
 	start := *e.Start
 	start.Input = input
 	return d.claimant.HandOver(ctx, &hook.HandOver{
-		From: e.Run, To: e.To, Start: &start, Deliveries: e.Deliveries, Payload: d.value,
+		From: e.Run, To: e.To, Start: &start, Deliveries: e.Deliveries, Payload: d.value, Told: d.sealed,
 	})
+}
+
+// sealed gives those who are told with the seals of another run: a session that a
+// run had it may leave to its successor.
+func (d *Dispatcher) sealed(run drover.RunID, told drover.NotifyList) drover.NotifyList {
+	return seal.Again(d.opts.Seal, run, told)
 }
 
 // pause waits for the nth time, from 0: 2 ms, 4 ms, and so on, half a second in

@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"encoding/json"
-	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -62,23 +61,6 @@ func (d *Dispatcher) outcome(e *machine.Effect, in input, done func(error)) {
 		subjects.HeaderMessageID: {string(e.Run) + ":terminal"},
 	}
 	d.told(&nats.Msg{Subject: d.opts.Names.Done(e.Outcome.Workflow, e.Run), Header: header}, e, in, done)
-}
-
-// deliver queues the delivery of an outcome to one subscriber.
-func (d *Dispatcher) deliver(e *machine.Effect, in input, done func(error)) {
-	notify, err := json.Marshal(e.Delivery.Notify)
-	if err != nil {
-		done(err)
-		return
-	}
-	header := nats.Header{
-		subjects.HeaderDelivery: {string(e.Delivery.ID)},
-		subjects.HeaderToken:    {e.Delivery.Token},
-		subjects.HeaderAttempt:  {strconv.Itoa(e.Delivery.Attempt)},
-		subjects.HeaderRun:      {string(e.Run)},
-		subjects.HeaderNotify:   {string(notify)},
-	}
-	d.told(&nats.Msg{Subject: d.opts.Names.Call(e.Run, subjects.FunctionNotify), Header: header}, e, in, done)
 }
 
 // told publishes a message whose body is the outcome of e.

@@ -203,6 +203,8 @@ func (d *Dispatcher) act(e *machine.Effect, in input, done func(error)) {
 		d.outcome(e, in, done)
 	case machine.EffectDeliver:
 		d.deliver(e, in, done)
+	case machine.EffectList, machine.EffectUnlist:
+		d.list(e, done)
 	case machine.EffectRespond:
 		d.respond(e, in)
 		done(nil)

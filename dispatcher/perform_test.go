@@ -20,7 +20,6 @@ import (
 	"github.com/droverhq/drover/internal/machine"
 	"github.com/droverhq/drover/internal/natstest"
 	"github.com/droverhq/drover/internal/publish"
-	"github.com/droverhq/drover/subjects"
 )
 
 func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
@@ -130,16 +129,7 @@ func TestBatchMayBeRepeated(t *testing.T) {
 
 func TestWithdrawEmptiesTheQueueButForDeliveries(t *testing.T) {
 	f := newFleet(t)
-	d, stop := f.dispatcher()
-	stop() // nobody may take the delivery
-	d, err := New(d.opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	go d.queue.work()
-	go d.slow.work()
-	defer d.queue.close()
-	defer d.slow.close()
+	d, _ := f.dispatcher()
 	cancels, err := f.nc.SubscribeSync(f.names.CancelsTo("a.b"))
 	if err != nil {
 		t.Fatal(err)
@@ -149,9 +139,9 @@ func TestWithdrawEmptiesTheQueueButForDeliveries(t *testing.T) {
 	}
 	other := callEffect("a.b", "1")
 	other.Run, other.Call.ID.Run = "r2", "r2"
-	f.perform(d, callEffect("a.b", "1"), callEffect("a.b", "2"), callEffect("c", "3"), deliverEffect("s", 1), other)
+	f.perform(d, callEffect("a.b", "1"), callEffect("a.b", "2"), callEffect("c", "3"), tellEffect("app.told"), other)
 	withdraw := machine.Effect{
-		Owed: machine.Owed{Kind: machine.EffectWithdraw}, Run: run, Functions: []drover.FunctionName{"a.b", "c", subjects.FunctionNotify},
+		Owed: machine.Owed{Kind: machine.EffectWithdraw}, Run: run, Functions: []drover.FunctionName{"a.b", "c"},
 	}
 	for range 2 { // nothing is there the second time
 		f.perform(d, withdraw)
@@ -162,7 +152,7 @@ func TestWithdrawEmptiesTheQueueButForDeliveries(t *testing.T) {
 	}
 	left := []int{
 		f.count(f.names.Calls(), "drover.call.r1.a.b"), f.count(f.names.Calls(), "drover.call.r1.c"),
-		f.count(f.names.Calls(), "drover.call.r1._notify"), f.count(f.names.Calls(), "drover.call.r2.>"),
+		f.count(f.names.Calls(), "drover.call.r1.app.told"), f.count(f.names.Calls(), "drover.call.r2.>"),
 	}
 	if !slices.Equal(left, []int{0, 0, 1, 1}) {
 		t.Errorf("left in the queue: %v", left)

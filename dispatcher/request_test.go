@@ -137,3 +137,35 @@ func TestPanicOfABuiltinFailsItsAttempt(t *testing.T) {
 		}
 	}
 }
+
+func TestForgedCallsAreThrownAway(t *testing.T) {
+	f := newFleet(t)
+	d, _ := f.dispatcher()
+	hit := make(chan *nats.Msg, 10)
+	if _, err := f.nc.ChanSubscribe("app.*", hit); err != nil {
+		t.Fatal(err)
+	}
+	call := nats.Header{"Drover-Call": {"r1/n@1"}, "Drover-Token": {"x"}}
+	for _, m := range []nats.Msg{
+		{Subject: "drover.call.r1._request", Data: []byte(`{"subject":"app.x"}`)},
+		{Subject: "drover.call.r1._request", Data: []byte(`{"subject":"app.x"}`), Header: nats.Header{"Drover-Call": {"r1/n@1"}}},
+		{Subject: "drover.call.r1._request", Data: []byte(`{"subject":"app.x"}`), Header: nats.Header{"Drover-Call": {"x"}, "Drover-Token": {"x"}}},
+		{Subject: "drover.call.r2._request", Data: []byte(`{"subject":"app.x"}`), Header: call},
+		{Subject: "drover.call.r1._http", Data: []byte(`garbage`)},
+	} {
+		if _, err := f.js.PublishMsg(t.Context(), &m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.settled()
+	if len(hit) > 0 || f.count(f.names.Commands(), ">") > 0 {
+		t.Errorf("%d forged messages did something", len(hit))
+	}
+	if n := strings.Count(f.logs.String(), "thrown away"); n != 5 {
+		t.Errorf("%d of 5 are logged:\n%s", n, f.logs.String())
+	}
+	again := f.builtin(d, subjects.FunctionRequest)
+	if got := spell(again(`{"subject":"svc.absent"}`)); !strings.HasPrefix(got, "unavailable") {
+		t.Errorf("after it: %s", got)
+	}
+}

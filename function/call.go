@@ -27,6 +27,9 @@ type Call struct {
 	// Heartbeat is for how long the call may be silent; 0: it is not watched.
 	// The server sends heartbeats by itself.
 	Heartbeat time.Duration
+	// Session is the subject on which the call hears of runs that it has started
+	// with ReplyTo: a drover.SessionReply, to be answered, as that is the receipt.
+	Session string
 }
 
 // call is one call in flight. Its message is replaced when the queue delivers
@@ -34,6 +37,7 @@ type Call struct {
 type call struct {
 	Call
 	token   string
+	session func() string // nil for a message function
 	input   []byte
 	message atomic.Pointer[nats.Msg]
 	end     context.CancelCauseFunc
@@ -51,7 +55,11 @@ type callKey struct{}
 // context is not that of a handler.
 func Info(ctx context.Context) Call {
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
-		return c.Call
+		info := c.Call
+		if c.session != nil {
+			info.Session = c.session()
+		}
+		return info
 	}
 	return Call{}
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/calling"
+	"github.com/droverhq/drover/subjects"
 )
 
 // What the queue is told of a message.
@@ -45,12 +47,17 @@ func (l *loop) start(key string, c *call) {
 	}
 	l.inFlight[key] = c
 	l.busy++
-	ctx, end := context.WithCancelCause(context.WithValue(l.calls, callKey{}, c))
+	ctx := context.WithValue(l.calls, callKey{}, c)
+	if c.token != "" {
+		ctx = calling.With(ctx, calling.Call{ID: c.ID, Token: c.token})
+	}
+	ctx, end := context.WithCancelCause(ctx)
 	c.end = end
 	if l.f.message != nil {
 		l.spawn(func() { l.handle(ctx, key, c) })
 		return
 	}
+	c.session = func() string { return l.names.Session(subjects.SessionOfCall(c.ID.Session())) }
 	c.send = func(ctx context.Context, progress json.RawMessage) error {
 		return l.send(ctx, publishTry, c, drover.ResultMessage{Progress: progress})
 	}

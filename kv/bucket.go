@@ -32,6 +32,7 @@ func Open(ctx context.Context, js jetstream.JetStream, p *publish.Publisher, n s
 		Values:      &values{open(n.Values()), make(chan struct{}, maxReads)},
 		Definitions: &definitions{definitionsBucket},
 		Hooks:       &hooks{open(n.Hooks())},
+		Deliveries:  &deliveries{open(n.Deliveries())},
 		Fleet:       &fleet{fleetBucket},
 	}
 	if err != nil {

@@ -1,5 +1,6 @@
 // Package kv keeps what a fleet must remember, in buckets of JetStream: records
-// of runs, values, definitions, claims of hooks, and who owns what.
+// of runs, values, definitions, claims of hooks, hints where deliveries wait, and
+// who owns what.
 //
 // # Roles
 //

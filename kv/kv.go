@@ -23,6 +23,7 @@ type Store struct {
 	Values      Values
 	Definitions Definitions
 	Hooks       Hooks
+	Deliveries  Deliveries
 	Fleet       Fleet
 }
 
@@ -146,10 +147,37 @@ type Reservations interface {
 	Reserved(ctx context.Context, token, id string) (Record, error)
 }
 
+// Deliveries lists deliveries of outcomes that did not succeed at once. It is a
+// list of hints: the record of a run decides, and a key whose delivery is neither
+// pending nor dead may be removed by whoever meets it.
+type Deliveries interface {
+	// List writes a key of subjects.DeliveryKey, whether it is there or not, and
+	// Unlist removes it. Of calls for the same key that one goroutine makes the
+	// last one stands, if none fails. They may wait for room, like Runs.Commit.
+	// done gets nil or drover.CodeUnavailable, on any goroutine, and must not
+	// block.
+	List(key string, done func(error))
+	Unlist(key string, done func(error))
+	// Scan visits the keys that a filter of package subjects fits, the one that
+	// was listed first, or listed anew first, at the beginning, until visit gives
+	// false. One that is listed anew meanwhile may be visited twice, one that is
+	// removed may be visited still. The filter "" fits all.
+	Scan(ctx context.Context, filter string, visit func(key string) bool) error
+}
+
 // Fleet keeps who lives and who owns what.
 type Fleet interface {
 	Members
 	Partitions
+	Secrets
+}
+
+// Secrets keeps what only the workers of a fleet know.
+type Secrets interface {
+	// Secret gives the secret of the fleet, 32 random bytes that are the same for
+	// every worker and never change. Whoever asks first makes it. It is read from
+	// the leader.
+	Secret(ctx context.Context) ([]byte, error)
 }
 
 // Member is a worker that lives.

@@ -13,7 +13,7 @@ const (
 	HeaderDeadline  = "Drover-Deadline"  // call: RFC 3339; a result after it is too late
 	HeaderHeartbeat = "Drover-Heartbeat" // call: a duration; silence for longer loses the call
 	HeaderDelivery  = "Drover-Delivery"  // outcome: its delivery id
-	HeaderNotify    = "Drover-Notify"    // queued delivery: JSON of the drover.Notify
+	HeaderOutcomes  = "Drover-Outcomes"  // request with several outcomes: how many
 	HeaderCode      = "Drover-Error"     // answer: the code of an error
 	HeaderAnswered  = "Drover-Status"    // what a run answers to a delivery: a status of HTTP
 	HeaderMore      = "Drover-More"      // answer: "1", another one follows
@@ -42,6 +42,5 @@ const (
 const (
 	FunctionRequest drover.FunctionName = "_request" // a NATS request
 	FunctionHTTP    drover.FunctionName = "_http"    // an HTTP request
-	FunctionNotify  drover.FunctionName = "_notify"  // the delivery of an outcome
 	FunctionAgent   drover.FunctionName = "agent"    // a user's: performs agent nodes
 )

@@ -53,7 +53,10 @@ func (n Names) Definitions() string { return n.upper + "_DEFINITIONS" }
 // Hooks is the bucket of claims.
 func (n Names) Hooks() string { return n.upper + "_HOOKS" }
 
-// Fleet is the bucket of settings, members and partitions.
+// Deliveries lists deliveries that did not succeed at once.
+func (n Names) Deliveries() string { return n.upper + "_DELIVERIES" }
+
+// Fleet is the bucket of settings, members, partitions and the secret.
 func (n Names) Fleet() string { return n.upper + "_FLEET" }
 
 // BucketStream is the stream behind a bucket.
@@ -173,8 +176,42 @@ func HookIDKey(token, id string) string {
 	return "id." + hex.EncodeToString(sum[:16])
 }
 
+// DeliveryKey lists one delivery under whom it is for. A target is any text that
+// tells subscribers apart.
+func DeliveryKey(target string, partition int, run drover.RunID, subscriber int) string {
+	return targetKey(target) + "." + strconv.Itoa(partition) + "." + string(run) + "." + strconv.Itoa(subscriber)
+}
+
+// DeliveryOfKey reads such a key; the target is known by its hash only.
+func DeliveryOfKey(key string) (partition int, run drover.RunID, subscriber int, ok bool) {
+	parts := strings.Split(key, ".")
+	if len(parts) != 4 {
+		return 0, "", 0, false
+	}
+	partition, err := strconv.Atoi(parts[1])
+	subscriber, err2 := strconv.Atoi(parts[3])
+	return partition, drover.RunID(parts[2]), subscriber, err == nil && err2 == nil
+}
+
+// DeliveriesTo are the keys of all deliveries to a target.
+func DeliveriesTo(target string) string { return targetKey(target) + ".*.*.*" }
+
+// DeliveriesIn are the keys of all deliveries of runs of a partition.
+func DeliveriesIn(partition int) string { return "*." + strconv.Itoa(partition) + ".*.*" }
+
+// DeliveriesOf are the keys of all deliveries of one run.
+func DeliveriesOf(run drover.RunID) string { return "*.*." + string(run) + ".*" }
+
+func targetKey(target string) string {
+	sum := sha256.Sum256([]byte(target))
+	return hex.EncodeToString(sum[:8])
+}
+
 // SettingsKey is the key of the settings that a fleet was set up with.
 func SettingsKey() string { return "settings" }
+
+// SecretKey is the key of the secret that the workers of a fleet share.
+func SecretKey() string { return "secret" }
 
 // MemberKey is the key of a worker that lives.
 func MemberKey(worker string) string { return "worker." + worker }

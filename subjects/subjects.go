@@ -147,6 +147,18 @@ func (n Names) DoneAll() string { return n.prefix + ".done.>" }
 // DoneOf matches the Done of one run.
 func (n Names) DoneOf(run drover.RunID) string { return n.prefix + ".done.*." + string(run) }
 
+// Session is where a session gets the outcomes of runs that it started with
+// reply_to: one of SessionOfUser and SessionOfCall.
+func (n Names) Session(session string) string { return n.prefix + ".session." + session }
+
+// SessionOfUser is the session of a user of an account.
+func SessionOfUser(account, user string) string {
+	return "user." + Encode(account) + "." + Encode(user)
+}
+
+// SessionOfCall is the session of a call, by the id that an agent node gives it.
+func SessionOfCall(id string) string { return "call." + Encode(id) }
+
 // Event is where it is hinted that a run changed: no stream keeps it, and it
 // may get lost.
 func (n Names) Event(run drover.RunID) string { return n.prefix + ".event." + string(run) }

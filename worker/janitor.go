@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/delivery"
 	"github.com/droverhq/drover/internal/machine"
 	"github.com/droverhq/drover/kv"
 	"github.com/droverhq/drover/subjects"
@@ -127,7 +128,7 @@ func (w *Worker) oldRuns(ctx context.Context, until machine.Millis) ([]oldRun, e
 		if s.Now > until {
 			return false
 		}
-		if s.Terminal() && s.Ended <= until && told(s) {
+		if s.Terminal() && s.Ended <= until && told(s, until) {
 			old = append(old, oldRun{key, rec.Revision})
 		}
 		return len(old) < maxRemoved
@@ -159,10 +160,12 @@ func (w *Worker) removeRuns(ctx context.Context, old []oldRun) error {
 	return nil
 }
 
-// told reports whether every subscriber has the outcome. A run that somebody
-// still has to be told of stays.
-func told(s *machine.State) bool {
-	return !slices.ContainsFunc(s.Notify, func(n machine.Subscriber) bool { return !n.Done })
+// told reports whether nobody has to be told of a run any more: everyone was, or
+// was given up before a time.
+func told(s *machine.State, until machine.Millis) bool {
+	return !slices.ContainsFunc(s.Notify, func(n machine.Subscriber) bool {
+		return !n.Status.Over() || n.Status == drover.DeliveryDead && n.At > until
+	})
 }
 
 // removeRun removes one run, unless its record is another by now: values have no
@@ -182,9 +185,40 @@ func (w *Worker) removeRun(ctx context.Context, old oldRun) error {
 	if err := w.values.PurgeRun(ctx, run); err != nil {
 		return err
 	}
+	if err := w.unlist(ctx, run, rec.Data); err != nil {
+		return err
+	}
 	err = w.runs.Purge(ctx, old.key, old.revision)
 	if errors.Is(err, kv.ErrConflict) || errors.Is(err, drover.CodeNotFound) {
 		return nil
 	}
 	return err
+}
+
+// unlist takes the deliveries of a run that is to go off the list.
+func (w *Worker) unlist(ctx context.Context, run drover.RunID, record []byte) error {
+	s, err := machine.Decode(record)
+	if err != nil {
+		return err
+	}
+	partition := subjects.Partition(string(run), w.settings.Partitions)
+	done := make(chan error, len(s.Notify))
+	waiting := 0
+	for i := range s.Notify {
+		if n := &s.Notify[i]; n.Listed {
+			waiting++
+			w.deliveries.Unlist(subjects.DeliveryKey(delivery.Target(&n.Notify), partition, run, i), func(err error) { done <- err })
+		}
+	}
+	for range waiting {
+		select {
+		case err := <-done:
+			if err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }

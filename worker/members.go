@@ -339,6 +339,7 @@ func (m *member) begin(held kv.Partition) {
 	t := &tenure{owner: newOwner(m.Worker, held), epoch: held.Epoch, cancel: cancel}
 	m.owners[held.Number] = t
 	m.passed(held.Number, held.Cursor)
+	m.adopt()
 	m.async(func() {
 		err := t.owner.run(ctx)
 		cancel()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/partition"
+	"github.com/droverhq/drover/internal/seal"
 	"github.com/droverhq/drover/kv"
 )
 
@@ -63,6 +64,9 @@ func newOwner(w *Worker, held kv.Partition) *owner {
 		Memory:     w.share(keptBytes, minKept),
 		Secret:     newSecret,
 		Plan:       w.plans.at,
+		Admit: func(run drover.RunID, start *drover.StartRequest) *drover.Error {
+			return seal.Admit(w.secret, run, start)
+		},
 		Report: func(run drover.RunID, kind partition.OpKind, err error) {
 			quiet.Warn().Str("run", string(run)).Stringer("operation", kind).Err(err).Msg("operation failed, it is tried again")
 		},

@@ -17,6 +17,7 @@ import (
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/dispatcher"
 	"github.com/droverhq/drover/internal/api"
+	"github.com/droverhq/drover/internal/delivery"
 	"github.com/droverhq/drover/internal/publish"
 	"github.com/droverhq/drover/internal/topology"
 	"github.com/droverhq/drover/kv"
@@ -51,8 +52,13 @@ type Options struct {
 	// SweepEvery is how often one worker of the fleet looks for claims of hooks
 	// that crashes left behind. 0 means 30 s.
 	SweepEvery time.Duration
-	// AllowPrivate lets http nodes reach private and loopback addresses.
+	// AllowPrivate lets http nodes and webhooks reach private and loopback
+	// addresses.
 	AllowPrivate bool
+	// WebhookSecrets is the file of the secrets that sign webhooks: YAML, a map of
+	// a name to one secret, or to a list with the latest first. A change of it is
+	// seen within a second or so. Empty means that no webhook is sent.
+	WebhookSecrets string
 	// GroupWrites has writes to a stream wait while others to it are under way,
 	// and share one sync: for a server that syncs every write to its disk before
 	// it acknowledges it. On others it only makes runs slower.
@@ -87,20 +93,24 @@ type Worker struct {
 	quiet zerolog.Sampler // of what may go wrong for very many runs at once
 	names subjects.Names
 	js    jetstream.JetStream
+	signs *delivery.Secrets // webhooks; nil: there are none
 	ready chan struct{}
 
 	settings   topology.Settings
 	runs       kv.Runs
 	values     kv.Values
 	hooks      kv.Hooks
+	deliveries kv.Deliveries
 	fleet      kv.Fleet
+	secret     []byte // of the fleet
 	plans      *plans
 	dispatcher *dispatcher.Dispatcher
 	work       sync.WaitGroup // what async began
 	alone      chan struct{}  // slots of maxAlone
 	fetches    chan struct{}  // slots of maxFetches
 
-	late late // the janitor's
+	late    late          // the janitor's
+	adopted chan struct{} // has something where partitions were taken
 
 	mu      sync.Mutex
 	cursors map[int]uint64 // saved, of own partitions
@@ -119,10 +129,18 @@ func New(nc *nats.Conn, opts Options) (*Worker, error) {
 		return nil, fmt.Errorf("%w: %w", drover.CodeUnavailable, err)
 	}
 	id := subjects.Encode(opts.Name) + "-" + newSecret()[:8]
+	log := opts.Logger.With().Str("worker", id).Logger()
+	var signs *delivery.Secrets
+	if opts.WebhookSecrets != "" {
+		if signs, err = delivery.OpenSecrets(opts.WebhookSecrets, log); err != nil {
+			return nil, err
+		}
+	}
 	return &Worker{
 		opts:    opts,
 		id:      id,
-		log:     opts.Logger.With().Str("worker", id).Logger(),
+		log:     log,
+		signs:   signs,
 		quiet:   &zerolog.BurstSampler{Burst: 10, Period: time.Second},
 		names:   names,
 		js:      js,
@@ -130,6 +148,7 @@ func New(nc *nats.Conn, opts Options) (*Worker, error) {
 		alone:   make(chan struct{}, maxAlone),
 		fetches: make(chan struct{}, maxFetches),
 		cursors: map[int]uint64{},
+		adopted: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -176,12 +195,18 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.runs, w.values, w.hooks, w.fleet = store.Runs, store.Values, store.Hooks, store.Fleet
+	w.runs, w.values, w.hooks, w.deliveries, w.fleet = store.Runs, store.Values, store.Hooks, store.Deliveries, store.Fleet
+	if w.secret, err = w.fleet.Secret(ctx); ctx.Err() != nil {
+		return nil
+	} else if err != nil {
+		return err
+	}
 	w.plans = newPlans(store.Definitions)
 	w.dispatcher, err = dispatcher.New(dispatcher.Options{
 		Names: w.names, Conn: w.js.Conn(), Publisher: publisher, Values: store.Values,
 		Claims: store.Hooks, Runs: &states{store.Runs, settings.Partitions},
-		Instance: w.id, AllowPrivate: w.opts.AllowPrivate,
+		Deliveries: store.Deliveries, Partitions: settings.Partitions, Owns: w.owns, Seal: w.secret,
+		Secrets: w.signs.Of, Instance: w.id, AllowPrivate: w.opts.AllowPrivate,
 		GroupWrites: w.opts.GroupWrites, Logger: w.log,
 	})
 	if err != nil {
@@ -189,8 +214,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	service, err := api.New(api.Config{
 		Conn: w.js.Conn(), Names: w.names, Records: store.Runs, Values: store.Values,
-		Partitions: settings.Partitions, Definitions: store.Definitions, Hooks: store.Hooks, Fleet: store.Fleet, Resolve: w.plans.resolve,
-		Worker: w.id, Version: w.opts.Version, Logger: w.log,
+		Partitions: settings.Partitions, Definitions: store.Definitions, Hooks: store.Hooks, Deliveries: store.Deliveries, Fleet: store.Fleet, Resolve: w.plans.resolve,
+		Secret: w.secret, Worker: w.id, Version: w.opts.Version, Logger: w.log,
 	})
 	if err != nil {
 		return err
@@ -224,6 +249,7 @@ func (w *Worker) serve(ctx context.Context, service *api.Service) error {
 	part("dispatcher", w.dispatcher.Run)
 	part("api", service.Run)
 	part("janitor", w.janitor)
+	part("adopter", w.adopter)
 	for _, ready := range []<-chan struct{}{w.dispatcher.Ready(), service.Ready()} {
 		select {
 		case <-ready:

@@ -194,6 +194,10 @@ func why(r *drover.WhyReply) string {
 			fmt.Fprintf(&b, "    drover deliver %s %s '{\"any\": \"JSON\"}'\n", r.RunID, quoted(reason.On))
 		case "hook":
 			fmt.Fprintf(&b, "    drover hook deliver %s '{\"any\": \"JSON\"}'\n", quoted(reason.On))
+		case "subscriber":
+			if reason.Until == "" { // given up
+				fmt.Fprintf(&b, "    drover delivery replay --run %s --to %s\n", r.RunID, quoted(reason.On))
+			}
 		}
 	}
 	return b.String()

@@ -29,14 +29,15 @@ type local struct {
 
 // localOptions say what a local fleet is made of.
 type localOptions struct {
-	data         string // folder of the server; "": a temporary one that is removed at the end
-	listen       string // host:port; "": nobody else can connect
-	syncAlways   bool
-	served       *served         // functions; nil: none
-	interrupt    <-chan struct{} // gives up the start when it is closed; nil: never
-	allowPrivate bool            // of http nodes
-	http         string          // host:port of a gateway; "": none
-	log          zerolog.Logger
+	data           string // folder of the server; "": a temporary one that is removed at the end
+	listen         string // host:port; "": nobody else can connect
+	syncAlways     bool
+	served         *served         // functions; nil: none
+	interrupt      <-chan struct{} // gives up the start when it is closed; nil: never
+	allowPrivate   bool            // of http nodes and webhooks
+	webhookSecrets string          // file; "": none
+	http           string          // host:port of a gateway; "": none
+	log            zerolog.Logger
 }
 
 // startLocal starts a fleet, and returns when its worker is ready. Its stop
@@ -59,7 +60,7 @@ func startLocal(ctx context.Context, opts localOptions) (_ *local, err error) {
 		return nil, err
 	}
 	w, err := worker.New(l.nc, worker.Options{
-		Alone: true, AllowPrivate: opts.allowPrivate, GroupWrites: opts.syncAlways,
+		Alone: true, AllowPrivate: opts.allowPrivate, WebhookSecrets: opts.webhookSecrets, GroupWrites: opts.syncAlways,
 		Version: version().Version, Logger: opts.log,
 	})
 	if err != nil {

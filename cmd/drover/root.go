@@ -65,7 +65,7 @@ To join a fleet on a server of yours:     drover serve --nats nats://host:4222`,
 	root.AddCommand(a.startCommand(), a.stopCommand(), a.tickCommand(), a.deliverCommand(), a.hookCommand())
 	root.AddCommand(a.statusCommand(), a.resultCommand(), a.waitCommand(), a.whyCommand(), a.listCommand())
 	root.AddCommand(a.validateCommand(), a.definitionCommand(), a.versionCommand())
-	root.AddCommand(a.fleetCommand(), a.deadCommand())
+	root.AddCommand(a.fleetCommand(), a.deliveryCommand(), a.deadCommand())
 	strict(root)
 	return root
 }

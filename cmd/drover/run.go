@@ -23,6 +23,7 @@ type runOptions struct {
 	concurrency  int
 	quiet        bool
 	allowPrivate bool
+	secrets      string
 	log          logs
 }
 
@@ -58,6 +59,7 @@ Exit status: 0 completed, 1 failed, 2 usage or an invalid definition or input, 3
 	f.StringVar(&o.listen, "listen", "", "host:port for clients that deliver to the run or serve it; nobody can connect where it is not given")
 	f.IntVar(&o.concurrency, "concurrency", 16, "calls of each function at the same time")
 	f.BoolVar(&o.allowPrivate, "allow-private", false, allowPrivate)
+	f.StringVar(&o.secrets, "webhook-secrets", "", webhookSecrets)
 	f.BoolVar(&o.quiet, "quiet", false, "no progress")
 	o.log.flags(cmd, "warn")
 	return cmd
@@ -79,7 +81,7 @@ func (a *app) run(ctx context.Context, file string, o *runOptions) error {
 	fns.log, fns.concurrency, fns.drain = log, o.concurrency, time.Millisecond
 	fleet, err := startLocal(ctx, localOptions{
 		data: o.data, listen: o.listen, served: fns,
-		interrupt: signals.first, allowPrivate: o.allowPrivate, log: log,
+		interrupt: signals.first, allowPrivate: o.allowPrivate, webhookSecrets: o.secrets, log: log,
 	})
 	if err != nil {
 		return err

@@ -56,15 +56,20 @@ nothing is lost then either, but the others wait for the lease to run out.
 	f.DurationVar(&opts.Lease, "lease", 3*time.Second, "how long a worker that is gone is not missed, in whole seconds")
 	f.DurationVar(&opts.DrainTimeout, "drain", 10*time.Second, "how long partitions may take to be given back after SIGTERM")
 	f.BoolVar(&opts.AllowPrivate, "allow-private", false, allowPrivate)
+	f.StringVar(&opts.WebhookSecrets, "webhook-secrets", "", webhookSecrets)
 	f.BoolVar(&opts.GroupWrites, "group-writes", false, "let writes share a sync, for one server that syncs every write (sync_interval: always)")
 	f.StringVar(&http, "http", "", httpFlag)
-	fromEnvironment(cmd, "name", "partitions", "replicas", "retention", "lease", "drain", "allow-private", "group-writes", "http")
+	fromEnvironment(cmd, "name", "partitions", "replicas", "retention", "lease", "drain", "allow-private", "webhook-secrets", "group-writes", "http")
 	log.flags(cmd, "info")
 	a.conn.flags(cmd, 0)
 	return cmd
 }
 
-const allowPrivate = "let http nodes reach private and loopback addresses"
+// What flags of several commands say.
+const (
+	allowPrivate   = "let http nodes and webhooks reach private and loopback addresses"
+	webhookSecrets = "file of the secrets that sign webhooks: YAML with name: whsec_...; none is sent where it is not given"
+)
 
 func parseRetention(s string) (drover.Duration, error) {
 	if s == "" {
@@ -131,6 +136,7 @@ type devOptions struct {
 	functions    []string
 	file         string
 	allowPrivate bool
+	secrets      string
 	log          logs
 }
 
@@ -156,8 +162,9 @@ without credentials, so it listens on this machine only unless --listen says oth
 	f.StringArrayVar(&o.functions, "function", nil, "function as name=command; may be given several times")
 	f.StringVar(&o.file, "functions", "", "file of functions")
 	f.BoolVar(&o.allowPrivate, "allow-private", false, allowPrivate)
+	f.StringVar(&o.secrets, "webhook-secrets", "", webhookSecrets)
 	f.StringVar(&o.http, "http", "", httpFlag)
-	fromEnvironment(cmd, "data", "listen", "sync", "allow-private", "http")
+	fromEnvironment(cmd, "data", "listen", "sync", "allow-private", "webhook-secrets", "http")
 	o.log.flags(cmd, "info")
 	return cmd
 }
@@ -186,7 +193,7 @@ func (a *app) dev(ctx context.Context, o *devOptions) error {
 	return untilInterrupted(ctx, "drover dev", func(ctx context.Context) error {
 		fleet, err := startLocal(ctx, localOptions{
 			data: o.data, listen: o.listen, syncAlways: o.sync == "always",
-			served: fns, allowPrivate: o.allowPrivate, http: o.http, log: log,
+			served: fns, allowPrivate: o.allowPrivate, webhookSecrets: o.secrets, http: o.http, log: log,
 		})
 		if err != nil {
 			return err

@@ -16,11 +16,47 @@ import (
 
 // request is what the command line says of a run to start.
 type request struct {
-	input  string // JSON, @file or -
-	run    string
-	key    string
-	tags   []string
-	notify []string // only where someone else can listen
+	input string // JSON, @file or -
+	run   string
+	key   string
+	tags  []string
+	told  hearers // only where someone else can listen
+}
+
+// hearers are whom the command line has told the outcome.
+type hearers struct {
+	subjects, streams, urls, functions []string
+	inline                             bool
+}
+
+func (h *hearers) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringArrayVar(&h.subjects, "notify", nil, "subject that is told the outcome; may be given several times, as may the next three")
+	f.StringArrayVar(&h.streams, "notify-stream", nil, "subject of a stream that gets the outcome")
+	f.StringArrayVar(&h.urls, "notify-url", nil, "URL that gets the outcome as a signed POST")
+	f.StringArrayVar(&h.functions, "notify-function", nil, "function that is called with the outcome")
+	f.BoolVar(&h.inline, "inline", false, "tell those only where nobody who waits, as --wait does, takes the outcome")
+}
+
+// list gives the subscribers.
+func (h *hearers) list() (drover.NotifyList, error) {
+	var list drover.NotifyList
+	for _, subject := range h.subjects {
+		list = append(list, drover.Notify{Subject: subject, Inline: h.inline})
+	}
+	for _, subject := range h.streams {
+		list = append(list, drover.Notify{StreamSubject: subject, Inline: h.inline})
+	}
+	for _, url := range h.urls {
+		list = append(list, drover.Notify{URL: url, Inline: h.inline})
+	}
+	for _, function := range h.functions {
+		list = append(list, drover.Notify{Function: drover.FunctionName(function), Inline: h.inline})
+	}
+	if h.inline && len(list) == 0 {
+		return nil, usageError("--inline is for those who are told: give --notify, --notify-stream, --notify-url or --notify-function")
+	}
+	return list, nil
 }
 
 func (r *request) flags(cmd *cobra.Command) {
@@ -48,8 +84,8 @@ func (r *request) make(stdin io.Reader) (drover.StartRequest, error) {
 	if req.Input, err = readJSON("--input", r.input, stdin); err != nil {
 		return req, err
 	}
-	for _, subject := range r.notify {
-		req.Notify = append(req.Notify, drover.Notify{Subject: subject})
+	if req.Notify, err = r.told.list(); err != nil {
+		return req, err
 	}
 	req.Tags, err = parseTags(r.tags)
 	return req, err
@@ -105,12 +141,15 @@ func (a *app) startCommand() *cobra.Command {
 		Short:   "Start a run, and print its id",
 		GroupID: groupRuns,
 		Long: `Start asks the fleet for a run of the definition in a file, or of one that is stored already.
-It returns once the start is durable; --wait waits for the outcome, prints it as JSON, and exits as drover run does.
+It returns once the start is durable. Whom --notify and the like name is told when the run ends; with --inline only
+where --wait does not take the outcome, as when it is interrupted, which the run outlives.
+--wait waits for the outcome, prints it as JSON, and exits as drover run does.
 With --wait, a --timeout that is given is for all of it; without one it waits for ever.`,
 		Example: `  drover start workflow.yaml --input '{"topic": "cats"}'
   drover start --workflow naming --input @input.json --key order-4711
   drover start --workflow naming --notify orders.done --tag customer=7
-  drover start workflow.yaml --wait --timeout 10m`,
+  drover start workflow.yaml --wait --timeout 10m
+  drover start workflow.yaml --wait --timeout 1m --notify-url https://example.com/done --inline`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			start, err := req.make(a.in)
@@ -138,7 +177,7 @@ With --wait, a --timeout that is given is for all of it; without one it waits fo
 		},
 	}
 	req.flags(cmd)
-	cmd.Flags().StringArrayVar(&req.notify, "notify", nil, "subject that is told the outcome; may be given several times")
+	req.told.flags(cmd)
 	cmd.Flags().StringVar(&workflow, "workflow", "", "name of a registered definition")
 	cmd.Flags().StringVar(&hash, "hash", "", "hash of a stored definition")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the outcome")
@@ -154,6 +193,10 @@ func count(s string) int {
 }
 
 func (a *app) start(ctx context.Context, c *client.Client, req drover.StartRequest, wait bool) error {
+	waiter := client.NewWaiter()
+	if wait {
+		req.Hold = &drover.HoldRequest{Waiter: waiter}
+	}
 	reply, err := c.Start(ctx, req)
 	if err != nil {
 		return err
@@ -163,14 +206,26 @@ func (a *app) start(ctx context.Context, c *client.Client, req drover.StartReque
 		return a.print(reply, string(reply.RunID)+"\n")
 	}
 	fmt.Fprintln(a.err, "run", reply.RunID)
+	if reply.Inline {
+		return a.awaited(ctx, func() (drover.Outcome, error) { return c.Take(ctx, reply.RunID, waiter) })
+	}
 	return a.await(ctx, c, reply.RunID)
 }
 
 // await prints the outcome of a run when it has one.
 func (a *app) await(ctx context.Context, c *client.Client, id drover.RunID) error {
-	outcome, err := c.Wait(ctx, id)
+	return a.awaited(ctx, func() (drover.Outcome, error) { return c.Wait(ctx, id) })
+}
+
+// awaited prints the outcome that comes of waiting. One that is there although it
+// could not be taken is printed as well.
+func (a *app) awaited(ctx context.Context, wait func() (drover.Outcome, error)) error {
+	outcome, err := wait()
 	switch {
-	case err == nil:
+	case outcome.Status.Terminal():
+		if err != nil {
+			fmt.Fprintln(a.err, "drover: warning: others may be told as well: "+err.Error())
+		}
 		return a.outcome(&outcome)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

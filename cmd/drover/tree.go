@@ -195,16 +195,45 @@ func (p painter) tree(run *drover.Run, now time.Time) string {
 		if !run.Status.Terminal() {
 			break // there is nothing to deliver yet
 		}
-		text := fmt.Sprintf("  outcome to %s: %s (attempt %d)", d.Notify.Subject, d.Status, d.Attempts)
-		if d.LastError != nil {
-			text += ", " + shorten(d.LastError.Error(), 200)
+		b.WriteString(p.line([2]string{"2", "  outcome to " + visible(d.Notify.To(), 100) + ": " + told(&d, now)}))
+		if d.Status == drover.DeliveryDead {
+			b.WriteString(p.line([2]string{"2", "    drover delivery replay " + string(d.ID)}))
 		}
-		b.WriteString(p.line([2]string{"2", text}))
 	}
 	if run.Unread > 0 {
 		b.WriteString(p.line([2]string{"2", "  unread by any wait: " + plural(run.Unread, "message")}))
 	}
 	return b.String()
+}
+
+// told says how far a delivery of the outcome is.
+func told(d *drover.Delivery, now time.Time) string {
+	text := string(d.Status)
+	switch d.Status {
+	case drover.DeliveryConsumed:
+		return "taken by whoever waited for the run"
+	case drover.DeliveryHeld:
+		return "held for whoever waits for the run, told " + nextIn(d.NextAt, now) + " at the latest"
+	case drover.DeliveryNone, drover.DeliveryDelivered:
+		if d.Attempts > 1 {
+			text += ", attempt " + strconv.Itoa(d.Attempts)
+		}
+		return text
+	case drover.DeliveryPending:
+		text += fmt.Sprintf(", attempt %d", d.Attempts+1)
+		switch {
+		case d.LastError == nil:
+			return text + " is under way"
+		case d.NextAt != nil:
+			text += " " + nextIn(d.NextAt, now)
+		}
+	case drover.DeliveryDead:
+		text += " after " + plural(d.Attempts, "attempt")
+	}
+	if d.LastError != nil {
+		text += ": " + shorten(d.LastError.Error(), 200)
+	}
+	return text
 }
 
 // nameWidth is the room for the names of nodes.

@@ -62,7 +62,12 @@ func everyStatus() *drover.Run {
 		},
 		Deliveries: []drover.Delivery{
 			{Notify: drover.Notify{Subject: "orders.done"}, Status: drover.DeliveryDelivered, Attempts: 1},
-			{Notify: drover.Notify{Subject: "billing.done"}, Status: drover.DeliveryPending, Attempts: 3, LastError: drover.Errorf(drover.CodeUnavailable, "nobody serves subject billing.done")},
+			{Notify: drover.Notify{Subject: "billing.done"}, Status: drover.DeliveryPending, Attempts: 3, LastError: drover.Errorf(drover.CodeUnavailable, "nobody serves subject billing.done"), NextAt: after(92 * time.Second)},
+			{Notify: drover.Notify{StreamSubject: "log.done"}, Status: drover.DeliveryPending, NextAt: after(90 * time.Second)},
+			{Notify: drover.Notify{URL: "https://shop.example/hook?key=secret"}, ID: "r_1:terminal:3", Status: drover.DeliveryDead, Attempts: 1, LastError: drover.Errorf(drover.CodeForbidden, "the status is 410 Gone"), EndedAt: after(79 * time.Second)},
+			{Notify: drover.Notify{Function: "report"}, Status: drover.DeliveryDelivered, Attempts: 4},
+			{Notify: drover.Notify{Subject: "me", Inline: true}, Status: drover.DeliveryHeld, NextAt: after(105 * time.Second)},
+			{Notify: drover.Notify{Subject: "me", Inline: true}, Status: drover.DeliveryConsumed},
 		},
 	}
 }

@@ -26,8 +26,9 @@ type class int
 const (
 	commands class = iota
 	reads
-	scans  // go through all runs, letters or hooks
-	floods // deliver to many hooks
+	scans  // go through all runs, letters, hooks or deliveries
+	floods // send commands to many runs
+	waits  // wait for the outcome of a run
 )
 
 // How many of those may be answered at a time.
@@ -71,8 +72,11 @@ func (s *Service) endpoints() []endpoint {
 		{"stop", "ask for the end of a run", of[drover.StopRequest](), of[drover.StopReply](), run, commands, commandTime, with(s.stop)},
 		{"tick", "make a run look at its deadlines", of[drover.RunRequest](), of[drover.RunRequest](), nil, commands, commandTime, with(s.tick)},
 		{"deliver", "feed a wait of a run", of[drover.DeliverRequest](), of[drover.DeliverReply](), []string{"run_id", "name"}, commands, commandTime, with(s.deliver)},
+		{"hold", "keep the outcome of a run for one who waits", of[drover.HoldRequest](), of[drover.HoldReply](), run, commands, commandTime, with(s.hold)},
+		{"consume", "say that a waiter has the outcome", of[drover.WaiterRequest](), of[drover.HoldReply](), run, commands, commandTime, with(s.consume)},
+		{"release", "say that a waiter has given up", of[drover.WaiterRequest](), of[drover.HoldReply](), run, commands, commandTime, with(s.release)},
 		{"status", "show a run", of[drover.RunRequest](), of[drover.StatusReply](), nil, reads, readTime, with(s.status)},
-		{"result", "the result of a run, a node or an item", of[drover.RunRequest](), of[drover.ResultReply](), nil, reads, readTime, with(s.result)},
+		{"result", "the result of a run, a node or an item", of[drover.RunRequest](), of[drover.ResultReply](), nil, reads, readTime, with(s.resultOrWait)},
 		{"why", "what a run is waiting for", of[drover.RunRequest](), of[drover.WhyReply](), nil, reads, readTime, with(s.why)},
 		{"list", "runs, newest first", of[drover.ListRequest](), of[drover.ListReply](), nil, scans, listTime, with(s.list)},
 		{"definition.put", "store and register a definition", of[drover.DefinitionRequest](), of[drover.DefinitionReply](), []string{"definition"}, reads, readTime, with(s.putDefinition)},
@@ -86,6 +90,9 @@ func (s *Service) endpoints() []endpoint {
 		{"hook.list", "tokens that are taken, sorted", of[drover.HookListRequest](), of[drover.HookList](), nil, scans, listTime, with(s.listHooks)},
 		{"hook.show", "who holds a token", of[drover.HookTokenRequest](), of[drover.Hook](), nil, reads, readTime, with(s.showHook)},
 		{"hook.release", "free a token that nobody can use any more", of[drover.HookTokenRequest](), of[drover.Hook](), nil, commands, commandTime, with(s.releaseHook)},
+		{"delivery.list", "deliveries of outcomes that are pending after a failure, or dead", of[drover.DeliveryListRequest](), of[drover.DeliveryList](), nil, scans, listTime, with(s.listDeliveries)},
+		{"delivery.show", "how far one delivery of an outcome is", of[drover.DeliveryRequest](), of[drover.RunDelivery](), nil, reads, readTime, with(s.showDelivery)},
+		{"delivery.replay", "try to deliver outcomes again at once", of[drover.ReplayRequest](), of[drover.ReplayReply](), nil, floods, listTime, with(s.replayDeliveries)},
 		{"fleet", "workers and partitions", nil, of[drover.FleetReply](), nil, scans, listTime, with(s.fleet)},
 	}
 }

@@ -64,14 +64,14 @@ func wellFormed(run drover.RunID, verb drover.Verb, body any) error {
 // caller chose it, or a key makes it; else the sender makes one.
 func (s *Service) prepareHook(ctx context.Context, req *drover.HookRequest) error {
 	start := req.Start
-	run, err := runID(start, callerOf(ctx))
+	run, err := runID(start, callerOf(ctx).scope())
 	if err != nil {
 		return err
 	}
-	if start.RunID != "" || start.IdempotencyKey != "" {
+	if start.RunID != "" || start.IdempotencyKey != "" || start.ReplyTo != nil { // a session is sealed for one run
 		start.RunID, start.IdempotencyKey = run, "" // the id holds the key, and the caller with it
 	}
-	plan, err := s.prepare(ctx, start)
+	plan, err := s.prepare(ctx, run, start)
 	if err != nil {
 		return err
 	}

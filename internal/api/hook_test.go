@@ -31,7 +31,13 @@ type fleet struct {
 func newFleet(t testing.TB) *fleet {
 	t.Helper()
 	s := natstest.New(t)
-	w, err := worker.New(s.Connect(), worker.Options{Alone: true, Settings: topology.Settings{Partitions: partitions}})
+	return fleetOn(t, func() *nats.Conn { return s.Connect() })
+}
+
+// fleetOn is a fleet whose worker and client have such connections.
+func fleetOn(t testing.TB, connect func() *nats.Conn) *fleet {
+	t.Helper()
+	w, err := worker.New(connect(), worker.Options{Alone: true, Settings: topology.Settings{Partitions: partitions}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +55,7 @@ func newFleet(t testing.TB) *fleet {
 	case <-time.After(patience):
 		t.Fatal("gave up waiting for the worker")
 	}
-	f := &fleet{t: t, nc: s.Connect()}
+	f := &fleet{t: t, nc: connect()}
 	if f.Client, err = client.New(f.nc, client.Options{Patience: patience}); err != nil {
 		t.Fatal(err)
 	}

@@ -84,7 +84,7 @@ func (o *owner) serve(change func(*api.Config)) *owner {
 	o.t.Helper()
 	cfg := api.Config{
 		Conn: o.nc, Names: o.names, Partitions: partitions, Records: o.store.Runs, Values: o.store.Values,
-		Definitions: o.store.Definitions, Hooks: o.store.Hooks, Fleet: o.store.Fleet, Resolve: o.resolve, Worker: "w1", Logger: zerolog.New(zerolog.NewTestWriter(o.t)),
+		Definitions: o.store.Definitions, Hooks: o.store.Hooks, Deliveries: o.store.Deliveries, Fleet: o.store.Fleet, Resolve: o.resolve, Worker: "w1", Logger: zerolog.New(zerolog.NewTestWriter(o.t)),
 	}
 	if change != nil {
 		change(&cfg)
@@ -225,6 +225,30 @@ func (o *owner) commit(key string, revision uint64, step machine.Step) {
 	if err := <-done; err != nil {
 		o.t.Error(err)
 	}
+	for _, e := range step.Effects {
+		o.list(step.State, e)
+	}
+}
+
+// list performs the effects that list deliveries, as a worker does.
+func (o *owner) list(s *machine.State, e machine.Effect) {
+	call := o.store.Deliveries.List
+	switch e.Kind {
+	case machine.EffectList:
+	case machine.EffectUnlist:
+		call = o.store.Deliveries.Unlist
+	default:
+		return
+	}
+	done := make(chan error, 1)
+	call(listKey(s.Run, e.Index), func(err error) { done <- err })
+	if err := <-done; err != nil {
+		o.t.Error(err)
+	}
+}
+
+func listKey(run drover.RunID, subscriber int) string {
+	return subjects.DeliveryKey("target", subjects.Partition(string(run), partitions), run, subscriber)
 }
 
 // call ends a call, the way a function does.

@@ -89,6 +89,8 @@ func (s schemas) of(t reflect.Type) schema {
 		return schema{}
 	case reflect.TypeFor[time.Time]():
 		return schema{"type": "string", "format": "date-time"}
+	case reflect.TypeFor[*drover.ReplyTo]():
+		return schema{"anyOf": []any{s.of(t.Elem()), schema{"const": true}}}
 	case reflect.TypeFor[drover.NotifyList]():
 		one := s.of(t.Elem())
 		return schema{"anyOf": []any{one, schema{"type": "array", "items": one, "maxItems": drover.MaxSubscribers}}}
@@ -136,6 +138,10 @@ func text(t reflect.Type) schema {
 			drover.StatusRunning, drover.StatusWaiting, drover.StatusBlocked, drover.StatusCompleted, drover.StatusFailed,
 			drover.StatusCancelled, drover.StatusCompensated, drover.StatusCompensationFailed,
 		}
+	case reflect.TypeFor[drover.DeliveryStatus]():
+		s["enum"] = []drover.DeliveryStatus{
+			drover.DeliveryNone, drover.DeliveryHeld, drover.DeliveryConsumed, drover.DeliveryPending, drover.DeliveryDelivered, drover.DeliveryDead,
+		}
 	case reflect.TypeFor[drover.NodeStatus]():
 		s["enum"] = []drover.NodeStatus{
 			drover.NodePending, drover.NodeRunning, drover.NodeWaiting, drover.NodeDone,
@@ -155,10 +161,33 @@ var fields = map[string]string{
 	"StartRequest.input":           "any JSON value, at most 1 MiB; absent: null",
 	"StartRequest.idempotency_key": "makes the run id: two starts with one key are one run",
 	"StartRequest.notify":          "who is told the outcome",
+	"StartRequest.reply_to":        "one more who is told, as text: the session of whoever starts the run; an object, or true",
+	"StartRequest.hold":            "keeps the outcome for whoever starts the run and waits for it",
 	"StartRequest.tags":            "kept with the run and in its outcome",
 	"StartRequest.parent":          "",
 	"StartRequest.hooks":           "",
 	"Notify.subject":               "gets the outcome as a request, again and again until there is a reply, which is the receipt",
+	"Notify.stream_subject":        "gets it as a message of a stream, whose acknowledgement is the receipt",
+	"Notify.url":                   "gets it as a signed HTTP POST; a status from 200 to 299 is the receipt",
+	"Notify.function":              "gets it as the input of a call; that it ends well is the receipt",
+	"Notify.session":               "set by Drover alone, for reply_to",
+	"Notify.seal":                  "",
+	"Notify.template":              "in front of the text for a session",
+	"Notify.secret":                "name of the secrets that sign, with url; absent: default",
+	"Notify.batch":                 "several outcomes in one request, with subject",
+	"Notify.inline":                "not told if somebody who waits for the run took its outcome",
+	"Notify.timeout":               "of one attempt; absent: 10s",
+	"Notify.max_age":               "for how long it is tried; absent: 24h",
+	"Notify.max_attempts":          "how often it is tried; absent: as often as there is time for",
+	"Batch.max":                    "how many outcomes at most, 2 to 1000",
+	"Batch.wait":                   "how long the first of them may wait for others, at most 1m",
+	"ReplyTo.template":             "in front of the text",
+	"ReplyTo.inline":               "not told if somebody who waits for the run took its outcome",
+	"HoldRequest.run_id":           "the run",
+	"HoldRequest.waiter":           "a name that nobody else uses, 1 to 128 bytes",
+	"HoldRequest.for":              "how long the outcome is kept for the waiter; absent: 30s, at most 10m",
+	"WaiterRequest.run_id":         "the run",
+	"WaiterRequest.waiter":         "the name that the hold has",
 	"StopRequest.run_id":           "the run",
 	"StopRequest.reason":           "for the outcome of the run",
 	"DeliverRequest.run_id":        "the run",
@@ -189,6 +218,8 @@ var fields = map[string]string{
 	"RunRequest.item":              "result: of this item of the node, from 0",
 	"RunRequest.values":            "status: with values that are big, and every item of fan-outs",
 	"RunRequest.brief":             "status: without the definition",
+	"RunRequest.wait":              "result of a run: for so long until it is over, at most 5m",
+	"RunRequest.waiter":            "result, with wait: hold the outcome for this waiter, who consumes or releases it then",
 	"ListRequest.status":           "only runs in this status",
 	"ListRequest.workflow":         "only runs of this workflow",
 	"ListRequest.tags":             "only runs with all of these tags",
@@ -201,4 +232,11 @@ var fields = map[string]string{
 	"DeadListRequest.code":         "only with this code of error",
 	"DeadListRequest.limit":        "how many at most, 1 to 1000; absent: 100",
 	"DeadRequest.sequence":         "of the letter, as dead.list shows it",
+	"DeliveryFilter.status":        "only pending ones, or only dead ones",
+	"DeliveryFilter.run_id":        "only of this run",
+	"DeliveryFilter.workflow":      "only of runs of this workflow",
+	"DeliveryFilter.to":            "only to this subject, URL (without its query), function or session",
+	"DeliveryListRequest.limit":    "how many at most, 1 to 1000; absent: 100",
+	"DeliveryRequest.delivery_id":  "<run>:terminal:<subscriber>",
+	"ReplayRequest.delivery_id":    "this one; absent: all that the other fields choose, of which one must be there",
 }

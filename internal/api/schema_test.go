@@ -37,7 +37,7 @@ func TestEndpointsCarryTheirSchemas(t *testing.T) {
 			t.Errorf("%s: metadata %v", verb, e.Metadata)
 		}
 	}
-	if len(requests) != 20 {
+	if len(requests) != 26 {
 		t.Errorf("%d verbs", len(requests))
 	}
 	for _, c := range []struct {
@@ -76,6 +76,23 @@ func TestEndpointsCarryTheirSchemas(t *testing.T) {
 		{"hook.list", `{}`, true},
 		{"hook.show", `{}`, false},
 		{"hook.release", `{"token":"t","force":true}`, true},
+		{"start", `{"workflow":"w","reply_to":true,"hold":{"waiter":"me","for":"1m"}}`, true},
+		{"start", `{"workflow":"w","reply_to":{"template":"hello","inline":true}}`, true},
+		{"start", `{"workflow":"w","reply_to":"me"}`, false},
+		{"start", `{"workflow":"w","notify":[{"subject":"a","batch":{"max":10,"wait":"1s"}},{"url":"https://a/b","secret":"s"},{"function":"f","max_attempts":3}]}`, true},
+		{"start", `{"workflow":"w","notify":{"subject":"a","batch":10}}`, false},
+		{"delivery.list", `{"status":"dead","run_id":"r","workflow":"w","to":"a.b","limit":3}`, true},
+		{"delivery.list", `{}`, true},
+		{"delivery.list", `{"status":"late"}`, false},
+		{"delivery.show", `{"delivery_id":"r:terminal:0"}`, true},
+		{"delivery.show", `{}`, false},
+		{"delivery.replay", `{"to":"a.b"}`, true},
+		{"delivery.replay", `{"run_id":"a.b"}`, false},
+		{"hold", `{"run_id":"r","waiter":"me","for":"1m"}`, true},
+		{"hold", `{"waiter":"me"}`, false},
+		{"consume", `{"run_id":"r"}`, false},
+		{"release", `{"run_id":"r","waiter":"me"}`, true},
+		{"result", `{"run_id":"r","wait":"1m","waiter":"me"}`, true},
 		{"fleet", `{}`, true},
 	} {
 		if err := requests[c.verb].Validate(json.RawMessage(c.request)); (err == nil) != c.fits {

@@ -63,8 +63,10 @@ type Config struct {
 	Values      Values
 	Definitions kv.Definitions
 	Hooks       Hooks
+	Deliveries  Deliveries
 	Fleet       Fleet
 	Resolve     Resolve
+	Secret      []byte        // of the fleet: seals the sessions of those who start runs with reply_to
 	Worker      string        // shown in the metadata of the service
 	Version     string        // of Drover, as semantic version; "": 0.0.0
 	Concurrency int           // commands, and again reads, at the same time; 0: DefaultConcurrency
@@ -81,6 +83,7 @@ type Service struct {
 	slots   map[class]chan struct{}
 	working sync.WaitGroup
 	ready   chan struct{}
+	ending  chan struct{} // closed: whoever waits is answered
 	figures map[string]*figures
 }
 
@@ -101,8 +104,10 @@ func New(cfg Config) (*Service, error) {
 			reads:    make(chan struct{}, cfg.Concurrency),
 			scans:    make(chan struct{}, maxScans),
 			floods:   make(chan struct{}, maxFloods),
+			waits:    make(chan struct{}, maxWaits),
 		},
 		ready:   make(chan struct{}),
+		ending:  make(chan struct{}),
 		figures: map[string]*figures{},
 	}
 	s.sender = newSender(s)
@@ -113,7 +118,8 @@ func New(cfg Config) (*Service, error) {
 func (s *Service) Ready() <-chan struct{} { return s.ready }
 
 // Run answers requests until ctx ends, and is called once. Requests that were
-// taken by then are answered before it returns.
+// taken by then are answered before it returns, those that wait for an outcome at
+// once.
 func (s *Service) Run(ctx context.Context) error {
 	shut, err := s.answers.Open()
 	if err != nil {
@@ -121,6 +127,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	defer shut()
 	defer s.working.Wait()
+	defer close(s.ending)
 	for _, e := range s.endpoints() {
 		s.figures[e.name()] = &figures{}
 	}
@@ -164,7 +171,12 @@ func (s *Service) announced(ctx context.Context) {
 
 // take hands a request to a goroutine, or refuses it when there are too many.
 func (s *Service) take(ctx context.Context, e endpoint, req micro.Request) {
+	e = e.as(req.Data())
 	slots := s.slots[e.class]
+	if n := len(req.Data()); e.class == waits && n > maxWaitBytes {
+		s.respond(e, req, time.Now(), nil, drover.Errorf(drover.CodeTooLarge, "a request that waits has %d bytes, and may have %d", n, maxWaitBytes))
+		return
+	}
 	select {
 	case slots <- struct{}{}:
 	default:
@@ -173,7 +185,7 @@ func (s *Service) take(ctx context.Context, e endpoint, req micro.Request) {
 		return
 	}
 	// A request that was taken is finished although the service is asked to end.
-	ctx = withCaller(context.WithoutCancel(ctx), req.Headers())
+	ctx = withCaller(context.WithoutCancel(ctx), req)
 	s.working.Go(func() {
 		defer func() { <-slots }()
 		ctx, cancel := context.WithTimeout(ctx, e.limit)

@@ -15,12 +15,12 @@ func (s *Service) start(ctx context.Context, data []byte) (any, error) {
 	if err := decode(data, &req); err != nil {
 		return nil, err
 	}
-	run, err := runID(&req, callerOf(ctx))
+	run, err := runID(&req, callerOf(ctx).scope())
 	if err != nil {
 		return nil, err
 	}
 	inline := len(req.Definition) > 0
-	plan, err := s.prepare(ctx, &req)
+	plan, err := s.prepare(ctx, run, &req)
 	if err != nil {
 		return nil, err
 	}
@@ -36,9 +36,9 @@ func (s *Service) start(ctx context.Context, data []byte) (any, error) {
 	return &reply, nil
 }
 
-// prepare checks what a start says, stores the definition that came with it,
+// prepare checks what the start of a run says, stores the definition that came with it,
 // and has the request name that by its hash.
-func (s *Service) prepare(ctx context.Context, req *drover.StartRequest) (*machine.Plan, error) {
+func (s *Service) prepare(ctx context.Context, run drover.RunID, req *drover.StartRequest) (*machine.Plan, error) {
 	if req.Parent != nil {
 		return nil, drover.Errorf(drover.CodeInvalidRequest, "parent is set by Drover alone: leave it out")
 	}
@@ -47,6 +47,9 @@ func (s *Service) prepare(ctx context.Context, req *drover.StartRequest) (*machi
 			"hooks is set by Drover alone: to have a run hold a token from its first moment, deliver to it with hook.deliver and start")
 	}
 	if err := names(req); err != nil {
+		return nil, err
+	}
+	if err := s.tell(ctx, run, req); err != nil {
 		return nil, err
 	}
 	plan, err := s.Resolve(ctx, req, "")

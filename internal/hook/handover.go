@@ -20,6 +20,18 @@ type HandOver struct {
 	Deliveries []machine.Handed     // oldest first
 	// Payload gives the payload of a delivery, or false where it is gone.
 	Payload func(ctx context.Context, v machine.Value) (json.RawMessage, bool, error)
+	// Told gives those who are told as they are named in the start of one heir; nil:
+	// as they are.
+	Told func(heir drover.RunID, told drover.NotifyList) drover.NotifyList
+}
+
+// startOf is the start of one heir.
+func (h *HandOver) startOf(heir drover.RunID) drover.StartRequest {
+	start := *h.Start
+	if h.Told != nil {
+		start.Notify = h.Told(heir, start.Notify)
+	}
+	return start
 }
 
 // maxRefused is how many heirs in a row may refuse a delivery before it is given
@@ -45,7 +57,8 @@ func (c *Claimant) HandOver(ctx context.Context, h *HandOver) error {
 	if over {
 		return nil
 	}
-	if err := c.Log.Send(ctx, h.To, drover.VerbStart, h.Start); err != nil {
+	start := h.startOf(h.To)
+	if err := c.Log.Send(ctx, h.To, drover.VerbStart, &start); err != nil {
 		return err
 	}
 	to, lost, err := c.giveAll(ctx, h)
@@ -209,7 +222,7 @@ func (c *Claimant) begin(ctx context.Context, h *HandOver, token string, heir dr
 	if _, err := c.bequeath(ctx, h.From, token, heir); err != nil {
 		return err
 	}
-	start := *h.Start
+	start := h.startOf(heir)
 	start.Hooks = []string{token}
 	return c.Log.Send(ctx, heir, drover.VerbStart, &start)
 }

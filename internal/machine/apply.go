@@ -33,6 +33,9 @@ func Apply(p *Plan, s *State, c *Command, v Values) (Step, error) {
 	now := s.Now
 	f.at(c.At)
 	f.command(c)
+	if f.changed && f.s.Terminal() {
+		f.dueDeliveries() // whatever came: nothing that is due is left behind the time of the run
+	}
 	if len(f.need) > 0 {
 		return Step{}, &NeedError{Keys: f.need}
 	}
@@ -111,6 +114,14 @@ func (f *fold) command(c *Command) {
 		f.claimed(c.Claimed)
 	case c.Verb == drover.VerbHeard && c.Heard != nil:
 		f.heard(c.Heard)
+	case c.Verb == drover.VerbHold && c.Hold != nil:
+		f.hold(c.Hold)
+	case c.Verb == drover.VerbConsume && c.Waiter != nil:
+		f.consume(c.Waiter)
+	case c.Verb == drover.VerbRelease && c.Waiter != nil:
+		f.letGo(c.Waiter)
+	case c.Verb == drover.VerbReplay && c.Replay != nil:
+		f.replay(c.Replay)
 	default:
 		f.refused = drover.Errorf(drover.CodeUnknownVerb, "run %s cannot be told to %q", f.s.Run, c.Verb)
 	}

@@ -76,6 +76,9 @@ func (f *fold) attempt(n *node, a *Active) (Effect, error) {
 // result takes what a function says of a call.
 func (f *fold) result(m *drover.ResultMessage) {
 	if f.s.Terminal() {
+		if m.Call.Node == outcomeNode && len(f.s.Notify) > 0 {
+			f.answered(m)
+		}
 		return
 	}
 	if !f.fits(m.Call.String(), m.Token) {

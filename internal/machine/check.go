@@ -18,6 +18,9 @@ func (s *State) Check(p *Plan) error {
 	if err := s.checkHooks(p); err != nil {
 		return err
 	}
+	if err := s.checkDeliveries(); err != nil {
+		return err
+	}
 	if s.Terminal() {
 		return s.checkTerminal()
 	}

@@ -30,6 +30,9 @@ type Command struct {
 	Child   *drover.ChildMessage
 	Heard   *drover.HeardMessage
 	Claimed *drover.ClaimedMessage
+	Hold    *drover.HoldRequest
+	Waiter  *drover.WaiterRequest // consume, release
+	Replay  *drover.ReplayMessage
 }
 
 // Start is a start whose definition was found.

@@ -29,10 +29,28 @@ func Decode(data []byte) (*State, error) {
 	if s.V < 1 || s.V > Version {
 		return nil, drover.Errorf(drover.CodeInternal, "a record has schema version %d, and this binary knows 1 to %d: update it", s.V, Version)
 	}
+	s.upgrade()
 	if why := s.sound(); why != "" {
 		return nil, broken(why)
 	}
 	return s, nil
+}
+
+// upgrade makes a state of an earlier version one of this.
+func (s *State) upgrade() {
+	if s.V < 2 && s.Terminal() {
+		for i := range s.Notify {
+			sub := &s.Notify[i]
+			sub.Status, sub.Since = drover.DeliveryPending, s.Ended
+			if sub.Done {
+				sub.Status, sub.At, sub.Tried, sub.Next, sub.Error = drover.DeliveryDelivered, s.Ended, max(sub.Tried, 1), 0, nil
+			} else if sub.Next == 0 { // one was queued, and may be lost
+				sub.Next = s.Ended + 1
+			}
+			sub.Done = false
+		}
+	}
+	s.V = Version
 }
 
 func broken(why string) *drover.Error {
@@ -79,6 +97,13 @@ func (s *State) sound() string {
 	}
 	if u := s.Undo; u != nil && s.Error == nil {
 		return "it compensates without an error"
+	}
+	for i := range s.Notify {
+		switch s.Notify[i].Status {
+		case drover.DeliveryNone, drover.DeliveryHeld, drover.DeliveryConsumed, drover.DeliveryPending, drover.DeliveryDelivered, drover.DeliveryDead:
+		default:
+			return "a delivery has a status that is unknown"
+		}
 	}
 	return s.soundHooks()
 }

@@ -18,7 +18,9 @@ const (
 	EffectStop     EffectKind = "stop"     // send a stop to a child run
 	EffectTell     EffectKind = "tell"     // tell the parent how the run ended
 	EffectDone     EffectKind = "done"     // publish the outcome
-	EffectDeliver  EffectKind = "deliver"  // queue the delivery of the outcome to one subscriber
+	EffectDeliver  EffectKind = "deliver"  // make an attempt to deliver the outcome to one subscriber, and send how it went as a heard command; to a function: queue Call with the outcome
+	EffectList     EffectKind = "list"     // list a delivery among those that did not succeed at once
+	EffectUnlist   EffectKind = "unlist"   // and take it off that list
 	EffectClaim    EffectKind = "claim"    // claim the token of a hook, and send what became of it as a claimed command
 	EffectRelease  EffectKind = "release"  // free the token of a hook, where its claim is still ClaimID, or that of the start that brought it
 	EffectHandOver EffectKind = "handover" // start the successor of the run, give it Deliveries in their order, then the tokens
@@ -33,7 +35,7 @@ type Owed struct {
 	Item    int           `json:"i,omitempty"` // item + 1; 0: the node has none
 	Last    int           `json:"l,omitempty"` // item + 1 of the last item of a range; 0: only Item
 	Undo    bool          `json:"u,omitempty"` // of the compensation
-	Attempt int           `json:"a,omitempty"` // of a call, child or delivery
+	Attempt int           `json:"a,omitempty"` // of a call, child or delivery; of a withdraw: the delivery whose call it takes back, 0: those of nodes
 	Index   int           `json:"x,omitempty"` // of the subscriber
 	Token   string        `json:"t,omitempty"` // of the hook
 	Until   Millis        `json:"r,omitempty"` // of a release: the token stays taken until then; 0: it is free at once
@@ -41,7 +43,7 @@ type Owed struct {
 
 // Effect is one thing to perform, with all that it takes. One of its pointers
 // is set, by its kind: Call for call and cancel, Start, Stop, Child (tell),
-// Outcome (done, deliver), Claim. Value is the one value that its message
+// Outcome (done, deliver), Delivery (list, unlist), Claim. Value is the one value that its message
 // carries, where that may be big: the input of a call, a child or a successor,
 // the result of a run, the answer to a delivery.
 type Effect struct {
@@ -56,8 +58,8 @@ type Effect struct {
 	Delivery *Delivery
 	Value    Value
 	// Functions are the functions whose calls a withdraw takes back. Others may
-	// have calls of the run in the queue that are wanted: _notify has, and so
-	// have compensations. So it purges one subject for each of them, and never
+	// have calls of the run in the queue that are wanted: those that are told the
+	// outcome, and compensations. So it purges one subject for each of them, and never
 	// all that is queued for the run.
 	Functions []drover.FunctionName
 
@@ -78,7 +80,8 @@ type Call struct {
 	Heartbeat time.Duration // 0: not watched
 }
 
-// Delivery is one attempt to deliver an outcome to one subscriber.
+// Delivery is one attempt to deliver an outcome to one subscriber; with list and
+// unlist it has no token and no attempt.
 type Delivery struct {
 	ID      drover.DeliveryID
 	Notify  drover.Notify

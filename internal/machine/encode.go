@@ -148,6 +148,10 @@ func (e *encoder) rest(s *State) {
 	if len(s.Notify) > 0 {
 		e.any("sub", s.Notify)
 	}
+	if len(s.Waiters) > 0 {
+		e.any("wai", s.Waiters)
+	}
+	e.text("tkr", s.Taker)
 	if len(s.Notes) > 0 {
 		e.any("nte", s.Notes)
 	}

@@ -85,8 +85,8 @@ func (f *fold) halt() []Effect {
 			if sent[owed(EffectCall, n, a.Item, a.Attempt)] {
 				continue
 			}
-			if f.p.undoes[n.function] {
-				children = append(children, f.cancel(n, id)) // a compensation may be in the same queue
+			if f.p.undoes[n.function] || f.s.tells(n.function) {
+				children = append(children, f.cancel(n, id)) // a compensation, or a delivery of the outcome, may be in the same queue
 			} else if at, ok := slices.BinarySearch(f.s.Recall, n.function); !ok {
 				f.s.Recall = slices.Insert(f.s.Recall, at, n.function)
 			}
@@ -136,9 +136,7 @@ func (f *fold) terminal(final drover.Status) {
 		f.effect(f.tell())
 	}
 	f.effect(f.done())
-	for i := range f.s.Notify {
-		f.effect(f.notify(i))
-	}
+	f.tellSubscribers()
 }
 
 // tell is the effect that tells the parent.

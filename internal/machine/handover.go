@@ -51,7 +51,7 @@ func (f *fold) handOver() Effect {
 		Owed: Owed{Kind: EffectHandOver}, Run: f.s.Run, To: drover.SuccessorID(f.s.Run), Value: f.s.Input,
 		Start: &drover.StartRequest{Hash: f.s.Hash, Workflow: f.s.Workflow, Tags: maps.Clone(f.s.Tags)},
 	}
-	for i := range f.s.Notify {
+	for i := len(f.p.Definition.Notify); i < len(f.s.Notify); i++ { // the definition brings its own
 		e.Start.Notify = append(e.Start.Notify, f.s.Notify[i].Notify)
 	}
 	handed := map[string]bool{}

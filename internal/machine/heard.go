@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -8,86 +10,216 @@ import (
 )
 
 // deliveryID is the id of the outcome's delivery to one subscriber.
-func (s *State) deliveryID(i int) drover.DeliveryID {
-	return drover.DeliveryID(string(s.Run) + ":terminal:" + strconv.Itoa(i))
+func (s *State) deliveryID(i int) drover.DeliveryID { return drover.DeliveryIDOf(s.Run, i) }
+
+// happens has something happen to a delivery, and sees to what follows.
+func (f *fold) happens(i int, ev Event) {
+	sub := &f.s.Notify[i]
+	if !sub.step(ev) {
+		return
+	}
+	f.changed = true
+	switch {
+	case sub.Status == drover.DeliveryPending && sub.Next == 0:
+		f.attemptDelivery(i)
+	case sub.Status == drover.DeliveryDead && ev.Kind == EventDue:
+		f.withdrawDelivery(i)
+	}
+	f.listed(i, ev)
+}
+
+// withdrawDelivery takes the call of a delivery that died out of its queue. Where
+// another delivery has a call in the same one, all stays: what comes too late is
+// known by its deadline.
+func (f *fold) withdrawDelivery(i int) {
+	sub := &f.s.Notify[i]
+	if sub.Notify.Function == "" || f.s.tells(sub.Notify.Function) {
+		return
+	}
+	f.effect(Effect{Owed: Owed{Kind: EffectWithdraw, Index: i, Attempt: sub.Tried + 1}, Functions: []drover.FunctionName{sub.Notify.Function}})
+}
+
+// tells reports whether the function is, or will be, told the outcome by a call.
+func (s *State) tells(function drover.FunctionName) bool {
+	return slices.ContainsFunc(s.Notify, func(sub Subscriber) bool { return sub.Notify.Function == function && !sub.Status.Over() })
+}
+
+// listed sees to it that a delivery that did not succeed at once is listed for
+// whoever looks for such, and is not any more once it was heard.
+func (f *fold) listed(i int, ev Event) {
+	sub := &f.s.Notify[i]
+	want := sub.Status == drover.DeliveryDead || sub.Status == drover.DeliveryPending && (sub.Listed || ev.Kind == EventFailed || ev.Kind == EventUnmade)
+	if want == sub.Listed {
+		return
+	}
+	sub.Listed = want
+	f.effect(f.listing(i))
+}
+
+// listing is the effect that lists a delivery, or takes it off the list.
+func (f *fold) listing(i int) Effect {
+	sub := &f.s.Notify[i]
+	kind := EffectList
+	if !sub.Listed {
+		kind = EffectUnlist
+	}
+	return Effect{Owed: Owed{Kind: kind, Index: i}, Delivery: &Delivery{ID: f.s.deliveryID(i), Notify: sub.Notify}}
+}
+
+// attemptDelivery sets off the next attempt. Should nobody hear of how it went,
+// as when its worker dies, it is made again.
+func (f *fold) attemptDelivery(i int) {
+	sub := &f.s.Notify[i]
+	sub.Next = after(f.ceil, sub.lease())
+	if sub.Notify.Function != "" { // its queue keeps the call until it ends
+		sub.Next = sub.ends()
+	}
+	f.effect(f.notify(i))
+}
+
+// slack is how much longer than it may take an attempt is waited for.
+const slack = 5 * time.Second
+
+// lease is how long an attempt may be under way.
+func (sub *Subscriber) lease() time.Duration {
+	took := cmp.Or(time.Duration(sub.Notify.Timeout), drover.DefaultReceiptTime) + slack
+	if b := sub.Notify.Batch; b != nil {
+		took += time.Duration(b.Wait)
+	}
+	return took
 }
 
 // notify is the effect that delivers the outcome to one subscriber.
 func (f *fold) notify(i int) Effect {
 	sub := &f.s.Notify[i]
 	id := f.s.deliveryID(i)
-	return Effect{
+	e := Effect{
 		Owed: Owed{Kind: EffectDeliver, Index: i, Attempt: sub.Tried + 1}, Run: f.s.Run,
 		Value: f.s.Result, Outcome: f.outcome(id),
 		Delivery: &Delivery{ID: id, Notify: sub.Notify, Token: f.token(string(id)), Attempt: sub.Tried + 1},
 	}
+	if sub.Notify.Function != "" {
+		call := drover.CallID{Run: f.s.Run, Node: outcomeNode, Item: i, Attempt: sub.Tried + 1}
+		e.Call = &Call{ID: call, Function: sub.Notify.Function, Token: f.token(deliveryToken(call)), Deadline: sub.ends().Time()}
+	}
+	return e
 }
 
-// heard takes how one attempt to deliver the outcome went. It is the one
-// command that changes a terminal run.
+// outcomeNode stands for the node in the id of a call that delivers an outcome;
+// its item is the subscriber.
+const outcomeNode drover.NodeID = "_outcome"
+
+// deliveryToken is what the token of such a call is made of: another text than
+// that of a call of a node with this name.
+func deliveryToken(call drover.CallID) string { return "deliver " + call.String() }
+
+// Redeliver makes the effect of the attempt that is due next for a delivery, for
+// those who know that its subscriber is there again. It is false where nothing is
+// pending.
+func Redeliver(s *State, i int) (Effect, bool) {
+	if i < 0 || i >= len(s.Notify) || s.Notify[i].Status != drover.DeliveryPending || s.Notify[i].Notify.Function != "" {
+		return Effect{}, false
+	}
+	f := &fold{s: s, d: &derived{}}
+	return f.notify(i), true
+}
+
+// heard takes how one attempt to deliver the outcome went.
 func (f *fold) heard(m *drover.HeardMessage) {
 	i := f.subscriber(m.DeliveryID)
 	switch {
 	case i < 0:
 		f.refused = drover.Errorf(drover.CodeNotFound, "run %s has no delivery %q", f.s.Run, cut(string(m.DeliveryID), 160))
-		return
 	case !f.fits(string(m.DeliveryID), m.Token):
 		f.refused = drover.Errorf(drover.CodeForbidden, "what was heard of delivery %s does not have the token that came with it", m.DeliveryID)
-		return
 	case !f.s.Terminal():
 		f.refused = drover.Errorf(drover.CodeConflict, "run %s is not over, and delivered nothing yet", f.s.Run)
-		return
-	}
-	sub := &f.s.Notify[i]
-	current := sub.Next == 0 && m.Attempt == sub.Tried+1
-	switch {
-	case sub.Done:
-	case m.Error == nil: // also of an earlier attempt: whoever answered was told
-		if current {
-			sub.Tried++
-		}
-		sub.Done, sub.Next, sub.Error, sub.Receipt = true, 0, nil, cut(m.Receipt, receipt)
-		f.changed = true
-	case current:
-		sub.Tried++
-		e := *clip(m.Error)
-		e.Message, e.Stack, e.Problems = cut(e.Message, receipt), "", nil
-		sub.Error = &e
-		sub.Next = after(f.ceil, deliveryPause(m.DeliveryID, sub.Tried))
-		f.changed = true
+	default:
+		f.tried(i, m)
 	}
 }
 
-// receipt is how many bytes are kept of what a subscriber says.
-const receipt = 256
-
-// deliveryPause is how long the next attempt to deliver waits, after so many.
-func deliveryPause(id drover.DeliveryID, tried int) time.Duration {
-	const first, most = time.Second, 5 * time.Minute
-	d := most
-	if tried < 10 {
-		d = min(first<<(tried-1), most)
+// answered takes the result of a call that delivers the outcome.
+func (f *fold) answered(m *drover.ResultMessage) {
+	i := m.Call.Item
+	switch {
+	case i < 0 || i >= len(f.s.Notify) || m.Call.Undo:
+		f.refused = drover.Errorf(drover.CodeNotFound, "run %s has no delivery for call %s", f.s.Run, m.Call)
+	case !f.fits(deliveryToken(m.Call), m.Token):
+		f.refused = drover.Errorf(drover.CodeForbidden, "the result of call %s does not have the token that came with the call", m.Call)
+	case m.Progress != nil || !f.s.Terminal():
+	default:
+		f.tried(i, &drover.HeardMessage{Attempt: m.Call.Attempt, Receipt: string(m.Output), Error: m.Error})
 	}
-	return jitter(d, string(id)+"@"+strconv.Itoa(tried))
+}
+
+func (f *fold) tried(i int, m *drover.HeardMessage) {
+	kind := EventReceived
+	switch {
+	case m.Error != nil && m.Unmade:
+		kind = EventUnmade
+	case m.Error != nil:
+		kind = EventFailed
+	}
+	f.happens(i, Event{Kind: kind, Now: f.now, Ceil: f.ceil, ID: f.s.deliveryID(i), Attempt: m.Attempt, Receipt: m.Receipt, Error: m.Error})
+}
+
+// dueDeliveries does what time asks for.
+func (f *fold) dueDeliveries() {
+	for i := range f.s.Notify {
+		if sub := &f.s.Notify[i]; sub.Next > 0 && sub.Next <= f.now {
+			f.happens(i, Event{Kind: EventDue, Now: f.now, Ceil: f.ceil, ID: f.s.deliveryID(i)})
+		}
+	}
+	f.settleWaiters()
+}
+
+// replay tries deliveries again at once.
+func (f *fold) replay(m *drover.ReplayMessage) {
+	only := -1
+	if m.DeliveryID != "" {
+		if only = f.subscriber(m.DeliveryID); only < 0 {
+			f.refused = drover.Errorf(drover.CodeNotFound, "run %s has no delivery %q", f.s.Run, cut(string(m.DeliveryID), 160))
+			return
+		}
+	}
+	if !f.s.Terminal() {
+		f.refused = drover.Errorf(drover.CodeConflict, "run %s is not over: there is nothing to deliver again", f.s.Run)
+		return
+	}
+	count := 0
+	for i := range f.s.Notify {
+		if status := f.s.Notify[i].Status; (only < 0 || only == i) && (status == drover.DeliveryPending || status == drover.DeliveryDead) {
+			f.happens(i, Event{Kind: EventReplayed, Now: f.now, Ceil: f.ceil, ID: f.s.deliveryID(i)})
+			count++
+		}
+	}
+	f.answer = drover.ReplayedReply{RunID: f.s.Run, Replayed: count}
 }
 
 // subscriber gives the index of a delivery id, or -1.
 func (f *fold) subscriber(id drover.DeliveryID) int {
-	for i := range f.s.Notify {
-		if f.s.deliveryID(i) == id {
-			return i
-		}
+	run, i, err := drover.ParseDeliveryID(string(id))
+	if err != nil || run != f.s.Run || i >= len(f.s.Notify) {
+		return -1
 	}
-	return -1
+	return i
 }
 
-// dueDeliveries queues the deliveries whose next attempt is due.
-func (f *fold) dueDeliveries() {
-	for i := range f.s.Notify {
-		if sub := &f.s.Notify[i]; sub.Next > 0 && sub.Next <= f.now {
-			sub.Next = 0
-			f.effect(f.notify(i))
-			f.changed = true
-		}
+// deliveryPause is how long the next attempt to deliver waits, after so many.
+func deliveryPause(id drover.DeliveryID, tried int) time.Duration {
+	d := maxPause
+	if tried < 10 {
+		d = min(minPause<<(max(tried, 1)-1), maxPause)
 	}
+	return jitter(d, string(id)+"@"+strconv.Itoa(tried))
 }
+
+// absencePause is the same where attempts are not counted, as nobody was there:
+// as long as that has been so. Whoever comes back is told at once, so this is for
+// what nobody watches.
+func absencePause(id drover.DeliveryID, since time.Duration) time.Duration {
+	return jitter(min(max(since, 5*minPause), maxPause), string(id)+"+"+since.String())
+}
+
+const minPause, maxPause = time.Second, 5 * time.Minute

@@ -25,6 +25,12 @@ func hostile() []string {
 		`{"call":"r/n@1","child":"a.b","status":"tired"}`, `{"delivery_id":"r:terminal:0","attempt":-5}`, `{"delivery_id":"` + strings.Repeat("d", 5000) + `"}`,
 		`{"workflow":"w","input":"` + strings.Repeat("v", drover.MaxValue) + `"}`, `{"workflow":"a.b"}`, `{"hash":"x"}`, `{"workflow":"w","hash":"x"}`,
 		`{"workflow":"w","notify":{"subject":"$JS.API.STREAM.DELETE.DROVER"}}`, `{"workflow":"w","notify":[{"subject":"drover.in.r.stop"}]}`,
+		`{"waiter":""}`, `{"waiter":7}`, `{"waiter":"` + strings.Repeat("w", 129) + `"}`, `{"waiter":"a","for":"-1s"}`, `{"waiter":"a","for":"11m"}`, `{"waiter":"a","for":5}`,
+		`{"waiter":"a\u0000"}`, `{"waiter":"a","run_id":"other"}`, `{"delivery_id":"r1:terminal:0"}`, `{"delivery_id":"r1:terminal:-1"}`, `{"delivery_id":7}`,
+		`{"delivery_id":"r1:terminal:99999999999999999999"}`, `{"delivery_id":"other:terminal:0"}`, `{"delivery_id":"r1:terminal:0","unmade":true}`,
+		`{"call":"r1/_outcome#0@1","token":"t","output":1}`, `{"call":"r1/_outcome#9@1","token":"t","output":1}`, `{"call":"r1/_outcome@1","token":"t"}`, `{"call":"r1/_outcome#0/undo@1","token":"t"}`,
+		`{"workflow":"w","reply_to":true}`, `{"workflow":"w","hold":{"waiter":""}}`, `{"workflow":"w","notify":{"session":"user.A.B"}}`, `{"workflow":"w","notify":[[]]}`, `{"workflow":"w","notify":7}`,
+		`{"workflow":"w","notify":{"url":"https://x","batch":{"max":-1}}}`, `{"workflow":"w","notify":{"url":"https://u:secret@x"}}`, `{"workflow":"w","notify":{"subject":"a","max_age":"-1h"}}`,
 		`{"workflow":"w","parent":{"call":"p/n@1","depth":1}}`, `{"workflow":"w","idempotency_key":"k"}`, `{"definition":"\u0000"}`,
 	}
 }
@@ -33,7 +39,7 @@ func hostile() []string {
 // spelling of run and verb: a command or a refusal, the same each time, and a
 // refusal that can be sent on.
 func FuzzDecodeCommand(f *testing.F) {
-	verbs := []string{"start", "stop", "tick", "deliver", "result", "child", "heard", "claimed", "strat", "", "*", ">", strings.Repeat("v", 10_000)}
+	verbs := []string{"start", "stop", "tick", "deliver", "result", "child", "heard", "hold", "consume", "release", "replay", "claimed", "strat", "", "*", ">", strings.Repeat("v", 10_000)}
 	for _, body := range hostile() {
 		for _, verb := range verbs {
 			f.Add("r", verb, []byte(body))
@@ -92,7 +98,7 @@ func refusal(t *testing.T, bad *drover.Error, because ...drover.Code) {
 // calls, one that waits, one that is over.
 func FuzzStates(f *testing.F) {
 	for state := range 3 {
-		for _, verb := range []string{"start", "stop", "tick", "deliver", "result", "child", "heard", "claimed"} {
+		for _, verb := range []string{"start", "stop", "tick", "deliver", "result", "child", "heard", "hold", "consume", "release", "replay", "claimed"} {
 			for _, body := range hostile() {
 				if len(body) < 10_000 {
 					f.Add(uint8(state), verb, []byte(body))
@@ -102,7 +108,7 @@ func FuzzStates(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, state uint8, verb string, data []byte) {
 		w := newWorld(t, `{"nodes":{"n":{"call":"f","heartbeat":"5s"},"x":{"wait":{"name":"x"},"depends_on":["n"]}},"output":{"from":"node:x"}}`)
-		w.start(`null`)
+		w.startAs(drover.StartRequest{Input: json.RawMessage(`null`), Notify: subscribers(), Hold: &drover.HoldRequest{Waiter: "a"}})
 		if state%3 > 0 {
 			w.ok("n@1", `1`)
 		}

@@ -3,7 +3,6 @@ package machine
 import (
 	"bytes"
 	"encoding/json"
-	"strconv"
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/rawjson"
@@ -92,10 +91,6 @@ func (f *fold) agentInput(n *node, item, attempt int) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	session := "wf_" + string(f.s.Run) + "_" + string(n.id)
-	if item != drover.NoItem {
-		session += "#" + strconv.Itoa(item)
-	}
 	turn := struct {
 		Session   string           `json:"session_id"`
 		Model     string           `json:"model"`
@@ -105,7 +100,7 @@ func (f *fold) agentInput(n *node, item, attempt int) (Value, error) {
 		Functions allowed          `json:"functions"`
 		Message   string           `json:"message"`
 	}{
-		session + "@r" + strconv.Itoa(attempt), n.step.Agent.Model, n.step.Agent.Provider, n.step.Agent.SystemPrompt,
+		f.callID(n, item, false, attempt).Session(), n.step.Agent.Model, n.step.Agent.Provider, n.step.Agent.SystemPrompt,
 		n.contract, f.p.functions(n), opening(n, data),
 	}
 	out, err := rawjson.Encode(turn)

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -75,7 +73,24 @@ func (c *Command) body(data []byte) *drover.Error {
 		}
 	case drover.VerbHeard:
 		c.Heard = &drover.HeardMessage{}
-		bad = read(c, data, c.Heard)
+		if bad = read(c, data, c.Heard); bad == nil {
+			bad = checkHeard(c.Heard)
+		}
+	case drover.VerbHold:
+		c.Hold = &drover.HoldRequest{}
+		if bad = read(c, data, c.Hold); bad == nil {
+			bad = checkHold(c.Hold)
+		}
+	case drover.VerbConsume, drover.VerbRelease:
+		c.Waiter = &drover.WaiterRequest{}
+		if bad = read(c, data, c.Waiter); bad == nil {
+			bad = checkWaiter(c.Waiter.Waiter)
+		}
+	case drover.VerbReplay:
+		c.Replay = &drover.ReplayMessage{}
+		if len(bytes.TrimSpace(data)) > 0 {
+			bad = read(c, data, c.Replay)
+		}
 	case drover.VerbClaimed:
 		c.Claimed = &drover.ClaimedMessage{}
 		bad = read(c, data, c.Claimed)
@@ -199,38 +214,20 @@ func checkTold(run drover.RunID, r *drover.StartRequest) *drover.Error {
 	if len(r.Notify) > drover.MaxSubscribers {
 		return drover.Errorf(drover.CodeTooLarge, "run %s has %d subscribers, more than %d", run, len(r.Notify), drover.MaxSubscribers)
 	}
-	for i, n := range r.Notify {
-		if why := unpublishable(n.Subject); why != "" {
-			return drover.Errorf(drover.CodeInvalidRequest, "notify %d of run %s cannot be told on subject %q: %s", i, run, cut(n.Subject, 60), why)
+	if r.ReplyTo != nil {
+		return drover.Errorf(drover.CodeInvalidRequest, "the start of run %s has reply_to, and says nothing of who sent it: ask the API to start it", run)
+	}
+	if r.Hold != nil {
+		if bad := checkHold(r.Hold); bad != nil {
+			return bad
+		}
+	}
+	for i := range r.Notify {
+		if why := r.Notify[i].Problem(); why != "" {
+			return drover.Errorf(drover.CodeInvalidRequest, "notify %d of run %s cannot be: %s", i, run, why)
 		}
 	}
 	return nil
-}
-
-// unpublishable says why nobody may be told on a subject, or "".
-func unpublishable(subject string) string {
-	const most = 256
-	if subject == "" || len(subject) > most {
-		return fmt.Sprintf("it must have 1 to %d bytes", most)
-	}
-	tokens := strings.Split(subject, ".")
-	for _, token := range tokens {
-		if token == "" || strings.ContainsAny(token, "*>") {
-			return "it must be tokens that are joined by single dots, without wildcards"
-		}
-	}
-	for _, r := range subject {
-		if r <= ' ' || r == 0x7f || r == utf8.RuneError {
-			return "it may not hold spaces or control characters"
-		}
-	}
-	if strings.HasPrefix(tokens[0], "$") {
-		return "subjects that begin with $ are the server's"
-	}
-	if len(tokens) > 1 && tokens[0] == "drover" && tokens[1] != "api" {
-		return "it is Drover's own"
-	}
-	return ""
 }
 
 func checkDeliver(r *drover.DeliverRequest) *drover.Error {

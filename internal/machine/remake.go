@@ -41,12 +41,20 @@ func (f *fold) remake(o Owed) error {
 		}
 	case EffectDeliver:
 		if o.Index >= 0 && o.Index < len(f.s.Notify) {
-			if sub := &f.s.Notify[o.Index]; !sub.Done && sub.Next == 0 && sub.Tried+1 == o.Attempt && f.s.Terminal() {
+			if sub := &f.s.Notify[o.Index]; sub.Status == drover.DeliveryPending && sub.Tried+1 == o.Attempt {
 				f.effect(f.notify(o.Index))
 			}
 		}
+	case EffectList, EffectUnlist:
+		if o.Index >= 0 && o.Index < len(f.s.Notify) && f.s.Notify[o.Index].Listed == (o.Kind == EffectList) {
+			f.effect(f.listing(o.Index))
+		}
 	case EffectWithdraw:
-		f.withdraw()
+		if o.Attempt == 0 {
+			f.withdraw()
+		} else if o.Index >= 0 && o.Index < len(f.s.Notify) && f.s.Notify[o.Index].Status == drover.DeliveryDead {
+			f.withdrawDelivery(o.Index)
+		}
 	case EffectCall, EffectCancel, EffectStart, EffectStop:
 		return f.remakeNode(o)
 	case EffectClaim, EffectRelease, EffectHandOver, EffectRespond:
@@ -89,7 +97,7 @@ func (f *fold) remakeHook(o Owed) error {
 				f.effect(e)
 			}
 		}
-	case EffectCall, EffectCancel, EffectWithdraw, EffectStart, EffectStop, EffectTell, EffectDone, EffectDeliver:
+	case EffectCall, EffectCancel, EffectWithdraw, EffectStart, EffectStop, EffectTell, EffectDone, EffectDeliver, EffectList, EffectUnlist:
 	}
 	return nil
 }
@@ -112,7 +120,7 @@ func (f *fold) remakeNode(o Owed) error {
 	case EffectStop:
 		f.effect(f.stopChild(n, id))
 		return nil
-	case EffectCall, EffectStart, EffectTell, EffectDone, EffectDeliver, EffectWithdraw, EffectClaim, EffectRelease, EffectHandOver, EffectRespond:
+	case EffectCall, EffectStart, EffectTell, EffectDone, EffectDeliver, EffectList, EffectUnlist, EffectWithdraw, EffectClaim, EffectRelease, EffectHandOver, EffectRespond:
 	}
 	a := &Active{Node: i, Item: item, Attempt: o.Attempt}
 	if n.kind != drover.KindRun || o.Undo || !n.step.Run.Detach {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,10 @@ var update = flag.Bool("update", false, "write what scripts give into their file
 //	hook <token> <payload> [id]     ask <token> <payload>     deliver to a hook; the token may be @<node>
 //	owned <node> <token>     taken <node> <token>     lost <node> <token>
 //	stop [reason]            tick                     pass <duration>
-//	heard <index> <attempt> <receipt or error>
+//	heard <index> <attempt> <receipt or error>       unmade <index> <attempt> <error>
+//	begin <start>            a start with all that it may have
+//	hold <waiter> <duration> consume <waiter>         release <waiter>
+//	replay [index]           told <index> <attempt> <output or error>
 //	why                      show
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -67,13 +71,6 @@ func playScript(t *testing.T, text string) string {
 func (w *world) script(line string) string {
 	verb, rest, _ := strings.Cut(line, " ")
 	first, second, _ := strings.Cut(rest, " ")
-	failure := func(text string) *drover.Error {
-		var e drover.Error
-		if json.Unmarshal([]byte(text), &e) != nil {
-			return nil
-		}
-		return &e
-	}
 	switch verb {
 	case "start":
 		w.startAs(drover.StartRequest{Input: json.RawMessage(rest), Notify: drover.NotifyList{{Subject: "told.me"}}})
@@ -121,6 +118,8 @@ func (w *world) script(line string) string {
 		}
 		_, said, _ := strings.Cut(second, " ")
 		w.hear(index, attempt, said, failure(said))
+	case "begin", "hold", "consume", "release", "replay", "unmade", "told":
+		w.scriptDelivery(verb, first, second)
 	case "why":
 		return showWhy(Why(w.p, w.s))
 	case "show":
@@ -129,6 +128,50 @@ func (w *world) script(line string) string {
 		w.t.Fatalf("%q is no command of a script", line)
 	}
 	return w.scriptStep()
+}
+
+// failure reads an error; nil: it is none.
+func failure(text string) *drover.Error {
+	var e drover.Error
+	if json.Unmarshal([]byte(text), &e) != nil {
+		return nil
+	}
+	return &e
+}
+
+// scriptDelivery is script for the commands that are about the outcome.
+func (w *world) scriptDelivery(verb, first, second string) {
+	attempt, said, _ := strings.Cut(second, " ")
+	index, _ := strconv.Atoi(first)
+	number, _ := strconv.Atoi(attempt)
+	switch verb {
+	case "begin":
+		var r drover.StartRequest
+		if err := json.Unmarshal([]byte(strings.TrimSpace(first+" "+second)), &r); err != nil {
+			w.t.Fatal(err)
+		}
+		w.startAs(r)
+	case "hold":
+		d, err := time.ParseDuration(second)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.hold(first, d)
+	case "consume":
+		w.consume(first)
+	case "release":
+		w.release(first)
+	case "replay":
+		w.replay(first)
+	case "unmade":
+		w.hears(index, drover.HeardMessage{Attempt: number, Error: failure(said), Unmade: true})
+	case "told":
+		m := drover.ResultMessage{Error: failure(said)}
+		if m.Error == nil {
+			m.Output = json.RawMessage(said)
+		}
+		w.told(index, number, m)
+	}
 }
 
 // scriptStep is what the last command did.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/droverhq/drover"
@@ -40,7 +41,7 @@ func begin(p *Plan, c *Command, v Values) (Step, error) {
 	}
 	f.advance()
 	f.sayBrought()
-	f.answer = drover.StartReply{RunID: s.Run, Created: true, Status: f.shown()}
+	f.answer = drover.StartReply{RunID: s.Run, Created: true, Status: f.shown(), Inline: s.inline()}
 	if len(f.need) > 0 {
 		return Step{}, &NeedError{Keys: f.need}
 	}
@@ -55,6 +56,9 @@ func admit(p *Plan, c *Command) *drover.Error {
 	if parent := c.Start.Parent; parent != nil && parent.Depth > drover.MaxDepth {
 		return drover.Errorf(drover.CodeTooLarge, "run %s would be nested %d deep in other runs, more than %d: let a run not start itself", c.Run, parent.Depth, drover.MaxDepth)
 	}
+	if n := len(p.Definition.Notify) + len(c.Start.Notify); n > drover.MaxSubscribers {
+		return drover.Errorf(drover.CodeTooLarge, "run %s has %d subscribers, %d of them by its definition, more than %d", c.Run, n, len(p.Definition.Notify), drover.MaxSubscribers)
+	}
 	return p.CheckInput(c.Run, c.Start.Input)
 }
 
@@ -67,8 +71,11 @@ func newState(p *Plan, c *Command) *State {
 	if s.Workflow == "" {
 		s.Workflow = p.Name
 	}
-	for _, n := range c.Start.Notify {
+	for _, n := range slices.Concat(p.Definition.Notify, c.Start.Notify) {
 		s.Notify = append(s.Notify, Subscriber{Notify: n})
+	}
+	if h := c.Start.Hold; h != nil {
+		s.Waiters = []Waiter{{Name: h.Waiter, Until: after(Millis(c.At.UnixMilli()), holdTime(h))}}
 	}
 	if parent := c.Start.Parent; parent != nil {
 		s.Depth = parent.Depth
@@ -95,7 +102,7 @@ func restart(s *State, c *Command) Step {
 		return refuseStart(s, c, drover.Errorf(drover.CodeConflict,
 			"run %s was started with another input (fingerprint %s, not %s): use another run id or key", s.Run, s.Print, input))
 	}
-	return Step{State: s, Answer: drover.StartReply{RunID: s.Run, Status: s.Status}}
+	return Step{State: s, Answer: drover.StartReply{RunID: s.Run, Status: s.Status, Inline: s.inline()}}
 }
 
 // refuseStart refuses a start, and tells the parent, which waits for its child.

@@ -9,7 +9,7 @@ import (
 
 // Version is the schema version of the states that Encode writes. Decode reads
 // it and every earlier one.
-const Version = 1
+const Version = 2
 
 // State is the durable state of one run: what its record holds. Its exported
 // fields are for reading, but for Timer and Owed, which belong to the caller.
@@ -48,6 +48,8 @@ type State struct {
 	Unread    []Unread              `json:"unr,omitempty"` // deliveries that no wait has read, oldest first
 	Seen      []string              `json:"see,omitempty"` // digests of the latest deliveries that had an id
 	Notify    []Subscriber          `json:"sub,omitempty"`
+	Waiters   []Waiter              `json:"wai,omitempty"`
+	Taker     string                `json:"tkr,omitempty"` // the waiter that has the outcome
 	Notes     []Note                `json:"nte,omitempty"` // the latest, oldest first
 	Dropped   int                   `json:"drp,omitempty"` // notes that had to make room
 	Undo      *Undo                 `json:"und,omitempty"` // since the run compensates
@@ -133,14 +135,11 @@ type Unread struct {
 	Respond string `json:"r,omitempty"` // inbox that gets an answer
 }
 
-// Subscriber is one who is told the outcome.
-type Subscriber struct {
-	Notify  drover.Notify `json:"n"`
-	Tried   int           `json:"a,omitempty"` // attempts that were heard of
-	Done    bool          `json:"d,omitempty"` // there is a receipt
-	Next    Millis        `json:"t,omitempty"` // when the next attempt is due; 0: one is queued, or none is needed
-	Error   *drover.Error `json:"x,omitempty"` // the last
-	Receipt string        `json:"r,omitempty"`
+// Waiter is one who waits for the outcome, and may take it before anybody who is
+// told only inline.
+type Waiter struct {
+	Name  string `json:"n"`
+	Until Millis `json:"t"` // its hold is over then
 }
 
 // Note is something that reached the run and changed nothing else.

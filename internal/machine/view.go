@@ -271,13 +271,22 @@ func (w *viewer) item(i, k int) drover.Item {
 func (s *State) delivery(i int) drover.Delivery {
 	sub := &s.Notify[i]
 	d := drover.Delivery{
-		ID: s.deliveryID(i), Notify: sub.Notify, Status: drover.DeliveryPending, Attempts: sub.Tried,
-		LastError: sub.Error, NextAt: moment(sub.Next), Receipt: sub.Receipt,
+		ID: s.deliveryID(i), Notify: sub.Notify, Status: sub.Status, Attempts: sub.Tried,
+		Since: moment(sub.Since), LastError: sub.Error, NextAt: moment(sub.Next), EndedAt: moment(sub.At), Receipt: sub.Receipt,
 	}
-	if sub.Done {
-		d.Status = drover.DeliveryDelivered
-	}
+	d.Notify.Seal = ""
 	return d
+}
+
+// DeliveryOf shows one delivery, and what it tells of its run; false: the run has
+// no such subscriber.
+func (s *State) DeliveryOf(i int) (drover.RunDelivery, bool) {
+	if i < 0 || i >= len(s.Notify) {
+		return drover.RunDelivery{}, false
+	}
+	return drover.RunDelivery{
+		Delivery: s.delivery(i), RunID: s.Run, Workflow: s.Workflow, Outcome: s.Status, RunEnded: s.Ended.Time(),
+	}, true
 }
 
 // moment is a time, or nil for none.

@@ -32,18 +32,25 @@ func Why(p *Plan, s *State) []drover.Reason {
 	return list
 }
 
-// untold lists the subscribers without a receipt.
+// untold lists the subscribers that were not told.
 func (s *State) untold() []drover.Reason {
 	var list []drover.Reason
 	for i := range s.Notify {
 		sub := &s.Notify[i]
-		if sub.Done {
+		if sub.Status == drover.DeliveryDelivered || sub.Status == drover.DeliveryConsumed {
 			continue
 		}
-		r := drover.Reason{Waiting: "subscriber", On: sub.Notify.Subject, Since: spell(s.Ended), Until: spell(sub.Next)}
-		r.Text = fmt.Sprintf("attempt %d to deliver the outcome to %s is queued or under way", sub.Tried+1, sub.Notify.Subject)
-		if sub.Next > 0 {
-			r.Text = fmt.Sprintf("attempt %d to deliver the outcome to %s comes at %s", sub.Tried+1, sub.Notify.Subject, r.Until)
+		who := fmt.Sprintf("%s %s", strings.ReplaceAll(sub.Notify.Kind(), "_", " "), sub.Notify.To())
+		r := drover.Reason{Waiting: "subscriber", On: sub.Notify.To(), Since: spell(sub.Since), Until: spell(sub.Next)}
+		switch sub.Status {
+		case drover.DeliveryHeld:
+			r.Since = spell(s.Ended)
+			r.Text = fmt.Sprintf("%s is not told before %s, as %s for the run and may take its outcome", who, r.Until, s.waiters())
+		case drover.DeliveryDead:
+			r.Until = ""
+			r.Text = fmt.Sprintf("%s was not told: it was given up at %s after %s; replay delivery %s to try again", who, spell(sub.At), counted(sub.Tried, "attempt"), s.deliveryID(i))
+		default:
+			r.Text = fmt.Sprintf("%s was not told yet: attempt %d is under way, or comes at %s at the latest", who, sub.Tried+1, r.Until)
 		}
 		if sub.Error != nil {
 			r.Text += "; the last one failed: " + sub.Error.Message
@@ -51,6 +58,14 @@ func (s *State) untold() []drover.Reason {
 		list = append(list, r)
 	}
 	return list
+}
+
+// waiters names those who wait for the outcome.
+func (s *State) waiters() string {
+	if len(s.Waiters) == 1 {
+		return s.Waiters[0].Name + " waits"
+	}
+	return counted(len(s.Waiters), "other") + " wait"
 }
 
 // group is what of one node waits for the same.

@@ -340,6 +340,8 @@ func effectName(e Effect) string {
 		return fmt.Sprintf("hand over %q of %q to %s", e.Start.Hooks, e.ClaimIDs, e.To)
 	case EffectRespond:
 		return fmt.Sprintf("respond %d to %s", e.Status, e.Inbox)
+	case EffectList, EffectUnlist:
+		return fmt.Sprintf("%s %d", e.Kind, e.Index)
 	case EffectTell, EffectDone:
 	}
 	return string(e.Kind)

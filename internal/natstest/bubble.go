@@ -1,6 +1,7 @@
 package natstest
 
 import (
+	"runtime"
 	"testing"
 	"testing/synctest"
 )
@@ -10,5 +11,10 @@ import (
 // before that time.
 func Bubble(t *testing.T, test func(t *testing.T, s *Server)) {
 	t.Helper()
+	// The NATS client keeps timers in a pool for the whole process. One that was
+	// made in a bubble ends the process when another bubble takes it out. A pool is
+	// emptied by two collections.
+	runtime.GC()
+	runtime.GC()
 	synctest.Test(t, func(t *testing.T) { test(t, New(t)) })
 }

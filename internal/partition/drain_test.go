@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/machine"
 )
 
 // A hand-over may wait for the fold of the successor, whose partition may be the
@@ -87,4 +88,36 @@ func TestDrainLeavesNothingToRepeat(t *testing.T) {
 		t.Errorf("quiet %v, %d runs are left", d.p.Quiet(), len(d.p.runs))
 	}
 	d.cursor(3)
+}
+
+// A record that is overdue when it is read, as one of an earlier version, is left
+// to the next owner with one wake-up, that the server sends at once.
+func TestADrainLeavesWhatIsOverdue(t *testing.T) {
+	d, heard := telling(t)
+	d.settle()
+	rec := d.records["r"]
+	s, err := machine.Decode(rec.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Notify[0].Next = s.Now
+	if rec.Data, err = machine.Encode(s); err != nil {
+		t.Fatal(err)
+	}
+	d.records["r"] = rec
+	d.own(Options{Cursor: 2})
+	d.send("r", drover.VerbDeliver, drover.DeliverRequest{Name: "nobody"}) // which is refused, and has the record read
+	d.p.Drain()
+	scheduled := 0
+	for range 20 {
+		for d.under() != "" {
+			if d.end(d.open[0].Kind).Kind == OpSchedule {
+				scheduled++
+			}
+		}
+		d.pass(10 * time.Second)
+	}
+	if scheduled != 1 || !d.p.Quiet() {
+		t.Errorf("%d wake-ups, quiet: %t; of %s", scheduled, d.p.Quiet(), heard.DeliveryID)
+	}
 }

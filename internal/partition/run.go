@@ -41,6 +41,7 @@ type run struct {
 
 	timer     machine.Millis // the latest wake-up that was made durable; 0: none
 	heard     machine.Millis // the latest time of the log that a command of it came with
+	overdue   machine.Millis // a deadline at or before the present of the run for which a wake-up is durable: the next owner gets it
 	uncovered time.Time      // since when the next wake-up is in memory only; zero: it is not
 	covering  bool           // it is being made durable
 	ticking   bool           // a tick is on its way

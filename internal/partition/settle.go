@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"slices"
 	"time"
 
 	"github.com/droverhq/drover/internal/machine"
@@ -66,7 +65,7 @@ func (r *run) covered() bool {
 		return r.known
 	}
 	deadline := r.state.Deadline()
-	return deadline == 0 || r.timer > r.state.Now && r.timer <= deadline
+	return deadline == 0 || deadline == r.overdue || r.timer > r.state.Now && r.timer <= deadline
 }
 
 // cover notes since when a wake-up is in memory only.
@@ -93,7 +92,7 @@ func (p *Partition) idle(r *run) bool {
 		r.shed(0)
 		p.weigh(r)
 	}
-	kept := r.state != nil && (!r.state.Terminal() || expecting(r.state)) && !p.drain && !p.crowded() && p.now.Before(r.idleSince.Add(p.opts.IdleAfter))
+	kept := r.state != nil && !r.state.Terminal() && !p.drain && !p.crowded() && p.now.Before(r.idleSince.Add(p.opts.IdleAfter))
 	if kept || !r.covered() {
 		return false
 	}
@@ -104,12 +103,6 @@ func (p *Partition) idle(r *run) bool {
 	}
 	*r = run{id: r.id} // alarms hold on to it for a while
 	return true
-}
-
-// expecting reports whether a run that is over will soon be told how a delivery
-// of its outcome went: its record need not be read again for that.
-func expecting(s *machine.State) bool {
-	return slices.ContainsFunc(s.Notify, func(n machine.Subscriber) bool { return !n.Done && n.Next == 0 })
 }
 
 // arm sets the alarm of a run, where there is none that is as early.
@@ -225,6 +218,9 @@ func (p *Partition) schedule(r *run) {
 	op := Op{Kind: OpSchedule, Run: r.id, At: at.Time(), Seq: r.state.Applied}
 	p.insist(op, func() {
 		r.covering = false
+		if p.drain && r.state != nil && at <= r.state.Now {
+			r.overdue = at // the server sends it at once, and nobody here receives it any more
+		}
 		switch {
 		case at <= r.heard: // it may have come already, and have found nothing due
 		case r.timer == 0 || at < r.timer || r.state == nil || r.timer <= r.state.Now:

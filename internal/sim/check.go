@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/machine"
@@ -28,6 +29,7 @@ func (w *World) inspect(run drover.RunID, old record, rec *record) {
 	if rec.seq <= old.seq {
 		w.violated("run %s went from command %d to %d", run, old.seq, rec.seq)
 	}
+	w.changed(run, state)
 	if !state.Terminal() {
 		if f, ok := w.finals[run]; ok {
 			w.violated("run %s was %s, and is %s again", run, f.status, state.Status)
@@ -51,7 +53,6 @@ func (w *World) settled() bool {
 // unsettled names something that is not over or not told.
 func (w *World) unsettled() string {
 	for _, run := range slices.Sorted(maps.Keys(w.starts)) {
-		req := w.starts[run]
 		f, ok := w.finals[run]
 		if !ok {
 			return fmt.Sprintf("run %s is not over: %s", run, w.why(run))
@@ -59,12 +60,9 @@ func (w *World) unsettled() string {
 		if w.outcomes[run] == nil {
 			return fmt.Sprintf("run %s is %s, and its outcome was not published", run, f.status)
 		}
-		for i := range req.Notify {
-			id := drover.DeliveryID(fmt.Sprintf("%s:terminal:%d", run, i))
-			if w.heard[id] == nil {
-				return fmt.Sprintf("nobody heard %s", id)
-			}
-		}
+	}
+	if why := w.untold(); why != "" {
+		return why
 	}
 	if w.hooked == nil {
 		return ""
@@ -100,6 +98,7 @@ func (w *World) why(run drover.RunID) string {
 func (w *World) replay() {
 	states := map[drover.RunID]*machine.State{}
 	refused := map[uint64]*drover.Error{}
+	held := holds{until: map[string]time.Time{}, takers: map[drover.RunID]string{}}
 	values := func(key string) (json.RawMessage, bool) { v, ok := w.values[key]; return v, ok }
 	for _, m := range w.log {
 		id, err := drover.ParseRunID(m.Run)
@@ -114,6 +113,7 @@ func (w *World) replay() {
 		if step.Changed {
 			states[id] = step.State
 		}
+		held.folded(w, id, m, &step)
 		if w.hooked != nil {
 			w.hooked.folded(w, m, &step, states)
 		}

@@ -56,7 +56,7 @@ func (c *calls) perform(effects []machine.Effect) error {
 	for i := range effects {
 		e := &effects[i]
 		if !ofHook(*e) {
-			if _, err := call(c, func() (struct{}, error) { c.w.act(e); return struct{}{}, nil }); err != nil {
+			if _, err := call(c, func() (struct{}, error) { c.w.act(c.p.host, e); return struct{}{}, nil }); err != nil {
 				return err
 			}
 			continue

@@ -15,13 +15,27 @@
 // their calls is a step of the world, which may take its time, fail, succeed
 // unnoticed, or be the last one of its process.
 //
+// Outcomes are delivered by the process of whoever performs the effect: the
+// attempt dies with it, unless it had left. A receipt may be lost, late, or be
+// told twice. Targets are away for a while, and when they are back the owner
+// delivers what is listed without a command, beside the timers of the records. [RunDeliveries] makes a
+// world with many that are told, clients that wait for an outcome and take it,
+// give it up or die, and operators who replay.
+//
 // # What is checked
 //
 // After every commit: the state holds its invariants, its sequence grows, and a
 // terminal run stays as it is but for its deliveries. In the end: every run is
-// terminal and its subscribers heard of it; all copies of an outcome are equal;
+// terminal and its deliveries are over; all copies of an outcome are equal;
 // every record is exactly what a plain fold of the log, command by command,
 // gives; every command that could not be folded is a dead letter.
+//
+// Of deliveries: each ends delivered, consumed or dead, and dead only where its
+// bounds say so. One is delivered only if its target gave a receipt, and has only
+// attempts that reached it. Of a waiter who takes an outcome and those who are
+// told only inline, exactly one gets it; who takes it holds it at that moment, and
+// who holds it is not refused. One that did not succeed at once is on the list. A
+// dead one is left alone. None dies of age untried whose target was there.
 //
 // With hooks besides: a delivery that a sender was told is accepted was accepted
 // by one run, and is read, unread in a record, or discarded in one; what was

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,20 +15,22 @@ import (
 
 // queued is a call in the work queue.
 type queued struct {
-	call  machine.Call
-	input json.RawMessage
+	call    machine.Call
+	input   json.RawMessage
+	outcome *machine.Delivery // that the call delivers; nil: it is of a node
+	set     time.Time         // when it was queued
 }
 
-// act performs one effect.
-func (w *World) act(e *machine.Effect) {
+// act performs one effect for an owner.
+func (w *World) act(o *owner, e *machine.Effect) {
 	switch e.Kind {
 	case machine.EffectCall:
-		w.enqueue(e)
+		w.enqueue(&queued{call: *e.Call, input: w.value(e.Value)})
 	case machine.EffectCancel:
 		delete(w.queue, e.Call.ID.String())
 	case machine.EffectWithdraw:
 		for id, q := range w.queue {
-			if q.call.ID.Run == e.Run {
+			if q.call.ID.Run == e.Run && slices.Contains(e.Functions, q.call.Function) {
 				delete(w.queue, id)
 			}
 		}
@@ -45,7 +48,13 @@ func (w *World) act(e *machine.Effect) {
 	case machine.EffectDone:
 		w.publishOutcome(e)
 	case machine.EffectDeliver:
-		w.deliver(e)
+		if e.Call == nil {
+			w.deliver(o, e)
+		} else {
+			w.enqueue(&queued{call: *e.Call, input: w.outcomeBytes(e), outcome: e.Delivery, set: w.now})
+		}
+	case machine.EffectList, machine.EffectUnlist:
+		w.list(e)
 	case machine.EffectRespond: // nobody has to hear of it
 	default:
 		w.violated("unknown effect %q", e.Kind)
@@ -53,8 +62,7 @@ func (w *World) act(e *machine.Effect) {
 }
 
 // enqueue puts a call into the queue, from which it comes at least once.
-func (w *World) enqueue(e *machine.Effect) {
-	q := &queued{call: *e.Call, input: w.value(e.Value)}
+func (w *World) enqueue(q *queued) {
 	if id := q.call.ID.String(); w.queuedOnce[id] {
 		w.repeats++
 	} else {
@@ -75,6 +83,10 @@ func (w *World) pull(q *queued) {
 	}
 	if w.chance(w.faults.Lose) { // the instance dies; the queue hands it to another
 		w.at(w.now.Add(10*time.Second), func() { w.pull(q) })
+		return
+	}
+	if q.outcome != nil {
+		w.pullOutcome(q)
 		return
 	}
 	fate := w.fate(q.call.ID.String())
@@ -98,17 +110,20 @@ func (w *World) pull(q *queued) {
 		delete(w.queue, q.call.ID.String())
 		return
 	}
-	w.at(w.now.Add(takes), func() {
+	w.at(w.now.Add(takes), func() { w.ended(q, res) })
+}
+
+// ended tells how a call ended, and takes it out of the queue.
+func (w *World) ended(q *queued, res drover.ResultMessage) {
+	w.append(q.call.ID.Run, drover.VerbResult, res)
+	if w.chance(w.faults.Repeat) {
 		w.append(q.call.ID.Run, drover.VerbResult, res)
-		if w.chance(w.faults.Repeat) {
-			w.append(q.call.ID.Run, drover.VerbResult, res)
-		}
-		if !w.chance(w.faults.Lose) { // else the ack was lost
-			delete(w.queue, q.call.ID.String())
-		} else {
-			w.at(w.now.Add(10*time.Second), func() { w.pull(q) })
-		}
-	})
+	}
+	if !w.chance(w.faults.Lose) { // else the ack was lost
+		delete(w.queue, q.call.ID.String())
+	} else {
+		w.at(w.now.Add(10*time.Second), func() { w.pull(q) })
+	}
 }
 
 // output is what a function gives: now and then more than fits in a record.
@@ -144,29 +159,4 @@ func (w *World) publishOutcome(e *machine.Effect) {
 		w.violated("run %s has two outcomes:\n%s\n%s", e.Run, was, data)
 	}
 	w.outcomes[e.Run] = data
-}
-
-// deliver hands an outcome to a subscriber, who may be away.
-func (w *World) deliver(e *machine.Effect) {
-	data := w.outcomeBytes(e)
-	d := *e.Delivery
-	if was, ok := w.heard[d.ID]; ok && !bytes.Equal(was, data) {
-		w.violated("delivery %s has two payloads:\n%s\n%s", d.ID, was, data)
-	}
-	var try func()
-	try = func() {
-		if w.chance(w.faults.Lose) { // whoever delivers dies; the queue hands it to another
-			w.at(w.now.Add(10*time.Second), try)
-			return
-		}
-		msg := drover.HeardMessage{DeliveryID: d.ID, Token: d.Token, Attempt: d.Attempt}
-		if w.fate(fmt.Sprintf("%s %d", d.ID, d.Attempt))%3 == 0 && d.Attempt < 8 {
-			msg.Error = drover.Errorf(drover.CodeUnavailable, "nobody listens")
-		} else {
-			msg.Receipt = "ok"
-			w.heard[d.ID] = data
-		}
-		w.append(e.Run, drover.VerbHeard, msg)
-	}
-	w.soon(try)
 }

@@ -31,13 +31,20 @@ type owner struct {
 	skew  time.Duration // how far its clock is ahead of the log's
 
 	acting map[drover.RunID][]*partition.Op // effects of runs whose claims are under way
+
+	telling  map[drover.DeliveryID]bool // deliveries with an attempt under way
+	watching map[string]bool            // targets that are away
+	found    map[string]time.Time       // since when those have been there whose list was delivered
 }
 
 // take makes a new owner of the partition. Others may still believe that they
 // own it.
 func (w *World) take() {
 	w.lease.epoch++
-	o := &owner{w: w, epoch: w.lease.epoch, next: w.lease.cursor, skew: w.faults.Skew, acting: map[drover.RunID][]*partition.Op{}}
+	o := &owner{
+		w: w, epoch: w.lease.epoch, next: w.lease.cursor, skew: w.faults.Skew, acting: map[drover.RunID][]*partition.Op{},
+		telling: map[drover.DeliveryID]bool{}, watching: map[string]bool{}, found: map[string]time.Time{},
+	}
 	if o.epoch%2 == 0 {
 		o.skew = -o.skew
 	}
@@ -59,6 +66,7 @@ func (w *World) take() {
 	w.owners = append(w.owners, o)
 	o.drive(func() {})
 	w.soon(o.read)
+	w.adopt(o)
 }
 
 // resolve finds the definition that a start or a hash names.
@@ -205,13 +213,13 @@ func (o *owner) perform(op *partition.Op) {
 	if w.chance(w.faults.Fail) {
 		if op.Kind == partition.OpAct { // some of it may have happened
 			for i := range w.rng.IntN(len(op.Effects) + 1) {
-				w.act(&op.Effects[i])
+				w.act(o, &op.Effects[i])
 			}
 		}
 		o.complete(op, partition.Result{Err: errUnavailable})
 		return
 	}
-	res := w.happen(op)
+	res := w.happen(o, op)
 	if w.chance(w.faults.Unknown) {
 		res = partition.Result{Err: errUnavailable}
 	}
@@ -224,8 +232,8 @@ func (o *owner) complete(op *partition.Op, res partition.Result) {
 	}
 }
 
-// happen does what an operation says.
-func (w *World) happen(op *partition.Op) (res partition.Result) {
+// happen does what an operation of an owner says.
+func (w *World) happen(o *owner, op *partition.Op) (res partition.Result) {
 	switch op.Kind {
 	case partition.OpLoad:
 		rec, ok := w.records[op.Run]
@@ -248,7 +256,7 @@ func (w *World) happen(op *partition.Op) (res partition.Result) {
 		res.Revision, res.Err = w.write(op)
 	case partition.OpAct:
 		for i := range op.Effects {
-			w.act(&op.Effects[i])
+			w.act(o, &op.Effects[i])
 		}
 	case partition.OpDead:
 		w.bury(op)

@@ -24,6 +24,8 @@ type Report struct {
 	Answers   int           // yes and no
 	Length    time.Duration // in the time of the world
 
+	Deliveries Deliveries // of outcomes
+
 	Senders     int  // deliveries to tokens that were tried
 	Delivered   int  // that were accepted
 	Successions int  // times that a run handed its hooks over
@@ -64,7 +66,7 @@ func Run(seed uint64, faults Faults) (Report, error) {
 	if w.chance(0.5) {
 		w.vandal()
 	}
-	w.at(w.now.Add(2*time.Minute), w.calm)
+	w.at(w.now.Add(trouble), w.calm)
 	w.live(begin)
 	return w.report(begin), w.failure
 }
@@ -77,7 +79,7 @@ func RunHooks(seed uint64, faults Faults, tell func(format string, args ...any))
 	begin := w.now
 	w.take()
 	w.inhabit()
-	w.at(w.now.Add(2*time.Minute), w.calm)
+	w.at(w.now.Add(trouble), w.calm)
 	w.at(w.now.Add(12*time.Minute), func() { w.settling(120) })
 	w.live(begin)
 	if w.failure == nil {
@@ -104,6 +106,7 @@ func (w *World) live(begin time.Time) {
 		w.violated("nothing happens any more: %s", left)
 	}
 	if w.failure == nil {
+		w.account()
 		w.replay()
 	}
 }
@@ -113,6 +116,7 @@ func (w *World) report(begin time.Time) Report {
 		Seed: w.Seed, Runs: len(w.records), Ended: map[drover.Status]int{}, Steps: w.steps,
 		Commits: w.commits, Crashes: w.crashes, Handovers: w.handovers, Repeats: w.repeats, Dead: len(w.dead), Answers: w.accepted + len(w.refused), Length: w.now.Sub(begin),
 	}
+	report.Deliveries = w.told.report()
 	for _, f := range w.finals {
 		report.Ended[f.status]++
 	}
@@ -128,8 +132,11 @@ func (w *World) report(begin time.Time) Report {
 	return report
 }
 
-// calm ends the faults.
+// calm ends the faults, some minutes after the beginning.
 func (w *World) calm() { w.faults = Faults{} }
+
+// trouble is how long things may go wrong.
+const trouble = 2 * time.Minute
 
 // quiet reports whether the owner of the lease is done with all of the log.
 func (w *World) quiet() bool {
@@ -181,7 +188,7 @@ func (w *World) feed(id drover.RunID, wait, key string) {
 // vandal publishes what makes no sense.
 func (w *World) vandal() {
 	garbage := [][]byte{nil, {0}, []byte("{"), []byte(`[]`), []byte(`{"call":"x"}`), []byte(`"text"`), []byte(`{"definition":{}}`), make([]byte, 5000)}
-	verbs := []drover.Verb{"start", "stop", "deliver", "result", "child", "heard", "tick", "explode", ""}
+	verbs := []drover.Verb{"start", "stop", "deliver", "result", "child", "heard", "tick", "hold", "consume", "release", "replay", "explode", ""}
 	ids := []drover.RunID{"run1", "run2", "nobody", "", "a b", "ü"}
 	for range 12 {
 		w.within(40*time.Second, func() {
@@ -195,6 +202,13 @@ func (w *World) vandal() {
 	w.within(20*time.Second, func() {
 		forged := drover.ResultMessage{Call: drover.CallID{Run: "run1", Node: "n0", Item: drover.NoItem, Attempt: 1}, Token: "guess"}
 		w.append("run1", drover.VerbResult, forged)
+		forged.Call.Node, forged.Call.Item = "_outcome", w.rng.IntN(3)-1
+		w.append("run1", drover.VerbResult, forged)
+		for n := range 3 {
+			w.append("run1", drover.VerbHeard, drover.HeardMessage{DeliveryID: drover.DeliveryIDOf("run1", n), Token: "guess", Attempt: 1, Receipt: "ok"})
+		}
+		w.append("run1", drover.VerbConsume, drover.WaiterRequest{Waiter: "nobody"})
+		w.append("run1", drover.VerbReplay, drover.ReplayMessage{DeliveryID: "run2:terminal:0"})
 	})
 }
 

@@ -48,13 +48,13 @@ type World struct {
 	accepted int                    // answers that said yes
 	dead     map[uint64]*drover.Error
 	outcomes map[drover.RunID][]byte
-	heard    map[drover.DeliveryID][]byte // what a subscriber got, by delivery
 	finals   map[drover.RunID]final
 	starts   map[drover.RunID]*drover.StartRequest // runs that a client or a parent asked for
 
 	tokens    *bucket
 	processes []*process
 	asked     map[uint64]func(any, *drover.Error) // those who wait for the answer to a command
+	told      *told                               // about outcomes, and those who are told
 	hooked    *hooked                             // nil: a world without hooks
 	skewed    bool                                // clocks are off
 	tell      func(format string, args ...any)    // nil: nobody follows
@@ -88,7 +88,7 @@ type final struct {
 }
 
 func newWorld(seed uint64, faults Faults) *World {
-	return &World{
+	w := &World{
 		Seed:       seed,
 		rng:        rand.New(rand.NewPCG(seed, 0x5eed)),
 		now:        time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC),
@@ -101,14 +101,19 @@ func newWorld(seed uint64, faults Faults) *World {
 		refused:    map[uint64]drover.Code{},
 		dead:       map[uint64]*drover.Error{},
 		outcomes:   map[drover.RunID][]byte{},
-		heard:      map[drover.DeliveryID][]byte{},
 		finals:     map[drover.RunID]final{},
 		starts:     map[drover.RunID]*drover.StartRequest{},
 		queuedOnce: map[string]bool{},
 		tokens:     &bucket{claims: map[string]kv.Record{}, ids: map[string]reservation{}},
 		asked:      map[uint64]func(any, *drover.Error){},
 		skewed:     faults.Skew != 0,
+		told:       newTold(),
 	}
+	w.told.calmAt = w.now
+	if faults != (Faults{}) {
+		w.told.calmAt = w.now.Add(trouble)
+	}
+	return w
 }
 
 // event is something that happens at a time.
@@ -185,7 +190,7 @@ func (w *World) violated(format string, args ...any) {
 
 // append puts a command into the log. Now and then its sender wants the answer.
 func (w *World) append(run drover.RunID, verb drover.Verb, payload any) uint64 {
-	asks := verb == drover.VerbStart || verb == drover.VerbStop || verb == drover.VerbDeliver
+	asks := verb == drover.VerbStart || verb == drover.VerbStop || verb == drover.VerbDeliver || verb == drover.VerbReplay
 	return w.store(run, verb, payload, asks && w.chance(0.3))
 }
 

@@ -9,12 +9,14 @@
 //	stream DROVER_DEAD    commands that could not be folded, the latest 64 MiB
 //	bucket DROVER_RUNS    records
 //	bucket DROVER_VALUES  values that are too big for their record
+//	bucket DROVER_DELIVERIES  hints which deliveries of outcomes did not succeed at once
 //	bucket DROVER_DEFINITIONS, DROVER_HOOKS, DROVER_FLEET
 //
 // A bucket is a stream that every KV client can read; it is made here, and not
 // by a KV client, because its settings matter: records, claims and the fleet
 // are read from the leader only, while values and definitions, which never
-// change once they are written, may be read from any replica.
+// change once they are written, and hints, which may be wrong, may be read from
+// any replica.
 //
 // # Promises
 //

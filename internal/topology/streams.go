@@ -34,6 +34,7 @@ func streams(n subjects.Names, s Settings) []jetstream.StreamConfig {
 		bucket(n.Values(), "values that are too big for their records", s, anyReplica),
 		bucket(n.Definitions(), "definitions and registered names", s, anyReplica),
 		bucket(n.Hooks(), "claims of hooks", s, leaderOnly),
+		bucket(n.Deliveries(), "deliveries of outcomes that did not succeed at once", s, anyReplica),
 	}
 }
 

@@ -24,6 +24,7 @@ func NewMemory() *kv.Store {
 		Values:      values{newBucket()},
 		Definitions: definitions{newBucket()},
 		Hooks:       hooks{newBucket()},
+		Deliveries:  deliveries{newBucket()},
 		Fleet:       fleet{newBucket()},
 	}
 }

@@ -35,22 +35,7 @@ output: {from: node:c}
 func TestDefinitions15RunsAreReadableUntilTheirRetentionIsOver(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, s *natstest.Server) {
 		const retention = 5 * time.Minute
-		w, err := worker.New(s.Connect(), worker.Options{
-			Settings: topology.Settings{Partitions: 1, Retention: drover.Duration(retention)},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- w.Run(ctx) }()
-		defer func() {
-			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		}()
-		<-w.Ready()
+		defer work(t, s, retention)()
 		big := make([]byte, 3000) // not in the record
 		functions := function.New("step", func(context.Context, any) ([]byte, error) { return big, nil })
 		serving, stop := context.WithCancel(context.Background())
@@ -90,6 +75,27 @@ func TestDefinitions15RunsAreReadableUntilTheirRetentionIsOver(t *testing.T) {
 			t.Errorf("%d values are left", got)
 		}
 	})
+}
+
+// work runs a worker, and gives what ends it.
+func work(t *testing.T, s *natstest.Server, retention time.Duration) (end func()) {
+	t.Helper()
+	w, err := worker.New(s.Connect(), worker.Options{
+		Settings: topology.Settings{Partitions: 1, Retention: drover.Duration(retention)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	<-w.Ready()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // start starts a run, durably.

@@ -1,0 +1,68 @@
+package kvtest
+
+import (
+	"context"
+	"crypto/rand"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/droverhq/drover/kv"
+	"github.com/droverhq/drover/subjects"
+)
+
+type deliveries struct{ *bucket }
+
+func (d deliveries) List(key string, done func(error)) {
+	d.force(key)
+	go done(nil)
+}
+
+func (d deliveries) Unlist(key string, done func(error)) {
+	d.drop(key)
+	go done(nil)
+}
+
+func (d deliveries) Scan(_ context.Context, filter string, visit func(key string) bool) error {
+	all := d.all("")
+	keys := slices.SortedFunc(maps.Keys(all), func(a, b string) int { return int(all[a].Revision) - int(all[b].Revision) })
+	for _, key := range keys {
+		if fits(key, filter) && !visit(key) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// fits reports whether a filter of tokens and "*" matches a key.
+func fits(key, filter string) bool {
+	if filter == "" {
+		return true
+	}
+	tokens, wants := strings.Split(key, "."), strings.Split(filter, ".")
+	return slices.EqualFunc(tokens, wants, func(token, want string) bool { return want == "*" || token == want })
+}
+
+// force writes a key, whatever revision it has.
+func (b *bucket) force(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last++
+	b.entries[key] = kv.Record{Revision: b.last}
+	b.notify()
+}
+
+func (b *bucket) drop(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.entries, key)
+	b.notify()
+}
+
+func (f fleet) Secret(context.Context) ([]byte, error) {
+	made := make([]byte, 32)
+	_, _ = rand.Read(made)
+	_, _ = f.put(subjects.SecretKey(), 0, made) // the first one stays
+	rec, _ := f.get(subjects.SecretKey())
+	return rec.Data, nil
+}
