@@ -2,20 +2,15 @@ package integration_test
 
 import (
 	"context"
-	"flag"
 	"strings"
 	"syscall"
 	"testing"
 )
 
-// freeze is no default: whoever is connected to a frozen server learns of it only
-// by pings that stay unanswered, and that may take minutes.
-var freeze = flag.Bool("freeze", false, "freeze a server of the cluster for a while, too")
-
 // Three servers that keep everything three times, as docker-compose.yml has
-// them: one is killed, the leader of the commands steps down, with -freeze one is
-// stopped and goes on, and then each is restarted. Runs are started all the time, and not
-// one whose start was acknowledged is lost.
+// them: one is killed, the leader of the commands steps down, one is frozen and
+// goes on, and then each is restarted. Runs are started all the time, and not one
+// whose start was acknowledged is lost.
 func TestFaults11Cluster(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
@@ -51,13 +46,11 @@ func TestFaults11Cluster(t *testing.T) {
 	until(t, "another leader than "+before, func() bool { now := f.leader(ctx); return now != "" && now != before })
 	w.goesOn(more)
 
-	if *freeze {
-		servers.servers[frozen].signal(syscall.SIGSTOP)
-		w.goesOn(more)
-		servers.servers[frozen].signal(syscall.SIGCONT)
-		servers.healthy(ctx, frozen)
-		w.goesOn(more)
-	}
+	servers.servers[frozen].signal(syscall.SIGSTOP)
+	w.goesOn(more)
+	servers.servers[frozen].signal(syscall.SIGCONT)
+	servers.healthy(ctx, frozen)
+	w.goesOn(more)
 	if !testing.Short() {
 		for _, name := range servers.names {
 			servers.servers[name].signal(syscall.SIGTERM)

@@ -235,6 +235,13 @@ const (
 	awayServer = "no NATS server answers at "
 )
 
+// A server whose machine is frozen or unplugged keeps its connections. Pings that
+// stay unanswered tell, after some 15 s; nats.go's own bounds take four minutes.
+const (
+	pingEvery = 5 * time.Second
+	maxPings  = 2
+)
+
 // await opens a connection that lasts: it waits for its server until ctx ends,
 // and looks for it again for ever when it is lost. A server that is there and
 // refuses is an error. Where ctx ends first, there is neither a connection nor
@@ -245,6 +252,7 @@ func (c *connection) await(ctx context.Context, log zerolog.Logger) (*nats.Conn,
 		return nil, err
 	}
 	opts = append(opts, nats.MaxReconnects(-1), nats.ReconnectWait(dialAgain),
+		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(maxPings),
 		nats.DisconnectErrHandler(func(nc *nats.Conn, err error) {
 			if !nc.IsClosed() && err != nil {
 				log.Warn().Err(err).Msg("the connection to the NATS server is lost, trying again")
