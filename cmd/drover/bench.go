@@ -27,11 +27,13 @@ each workload and number of runs in flight:
   W1  a run with one set, from the start until its notification came
   W2  ten calls one after the other, from the start until the outcome
   W3  a fan-out of 100 calls and its join
+  W4  a run with one set, from its end until its notification was answered and that is stored
   W5  a run that waits, from the delivery until the outcome
   W6  2,000 timers that are due within one second; the times are how late they were
   W7  deliveries to runs that hold a hook, from the request until its answer
   W8  deliveries that start a run, from the request until its answer
   W9  one delivery to 10,000 hooks by their tag, until the last of them has answered
+  W10 20,000 outcomes that wait for a stream, from its making until all receipts are stored
 
 The floor is what the same server does at best: revision-checked updates a second, pipelined, measured just before
 each row. With --nats the fleet has the prefix drover_bench, and is removed before and after.`,

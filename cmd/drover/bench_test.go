@@ -31,7 +31,7 @@ func TestBench(t *testing.T) {
 }
 
 func TestBenchUsage(t *testing.T) {
-	for _, args := range []string{"--only W10", "--sync never", "--replicas 2", "--nats nats://127.0.0.1:1 --sync always"} {
+	for _, args := range []string{"--only W13", "--sync never", "--replicas 2", "--nats nats://127.0.0.1:1 --sync always"} {
 		var out, errs bytes.Buffer
 		status := execute(t.Context(), append([]string{"bench"}, strings.Fields(args)...), streams{out: &out, err: &errs})
 		if status != exitUsage || out.Len() > 0 && !strings.Contains(out.String(), "in flight") || errs.Len() == 0 {

@@ -16,16 +16,18 @@ const (
 	SetRun   = "W1"
 	Sequence = "W2"
 	Fanout   = "W3"
+	Receipt  = "W4"
 	Deliver  = "W5"
 	Timers   = "W6"
 	Hook     = "W7"
 	Begin    = "W8"
 	Many     = "W9"
+	Backlog  = "W10"
 )
 
 // Workloads lists all of them.
 func Workloads() []string {
-	return []string{SetRun, Sequence, Fanout, Deliver, Timers, Hook, Begin, Many}
+	return []string{SetRun, Sequence, Fanout, Receipt, Deliver, Timers, Hook, Begin, Many, Backlog}
 }
 
 // Options of a run of the benchmarks. The zero value measures everything, each
@@ -68,6 +70,8 @@ type Options struct {
 	Lead time.Duration
 	// Hooks is to how many of them W9 delivers. 0: 10,000.
 	Hooks int
+	// Outcomes is how many of them W10 has waiting. 0: 20,000.
+	Outcomes int
 	// Dir is where embedded servers keep their folders, which are removed in the
 	// end. Empty: the folder for temporary files.
 	Dir string
@@ -109,7 +113,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Replicas != 0 && o.Replicas != 1 && o.Replicas != 3 {
 		return o, drover.Errorf(drover.CodeInvalidRequest, "replicas is %d, and must be 1 or 3", o.Replicas)
 	}
-	if o.Duration < 0 || o.Runs < 0 || o.Workers < 0 || o.Functions < 0 || o.Timers < 0 || o.Lead < 0 || o.Hooks < 0 ||
+	if o.Duration < 0 || o.Runs < 0 || o.Workers < 0 || o.Functions < 0 || o.Timers < 0 || o.Lead < 0 || o.Hooks < 0 || o.Outcomes < 0 ||
 		slices.ContainsFunc(o.InFlight, func(n int) bool { return n < 1 }) {
 		return o, drover.Errorf(drover.CodeInvalidRequest, "durations and counts of a benchmark must not be negative, and at least one run is in flight")
 	}
@@ -120,6 +124,7 @@ func (o Options) withDefaults() (Options, error) {
 	orElse(&o.Timers, 2000)
 	orElse(&o.Lead, 13*time.Second)
 	orElse(&o.Hooks, 10_000)
+	orElse(&o.Outcomes, 20_000)
 	return o, nil
 }
 

@@ -30,6 +30,7 @@ type workload struct {
 	calls      bool // each step is a call of the no-op function
 	notify     bool // the run ends with its notification, not with its outcome
 	deliver    bool // a run that is parked gets a delivery, from which its time is taken
+	backlog    bool // those who are told come when all runs are over
 	timers     bool // all runs start at once, with the time that each is due
 }
 
@@ -63,6 +64,10 @@ func workloads(opts Options) []workload {
 			definition: "nodes: {a: {call: " + noop + ", fanout: {over: run_input}, input: {from: fanout_item}}}\noutput: {from: node:a}\n",
 		},
 		{
+			name: Receipt, steps: 1, inFlight: []int{1, 256}, load: ofReceipts,
+			definition: "nodes: {a: {set: {with: {ok: true}}}}\noutput: {from: node:a}\n",
+		},
+		{
 			name: Deliver, steps: 1, inFlight: []int{1}, load: ofRuns, deliver: true,
 			definition: "nodes: {a: {wait: {name: " + delivered + ", timeout: 1h}}}\noutput: {from: node:a}\n",
 		},
@@ -75,6 +80,10 @@ func workloads(opts Options) []workload {
 		{
 			name: Many, steps: 1, inFlight: []int{opts.Hooks}, fixed: true, load: ofMany,
 			definition: inbox("tags: {" + tag + ": " + tagged + "}"),
+		},
+		{
+			name: Backlog, steps: 1, inFlight: []int{opts.Outcomes}, fixed: true, load: ofReceipts, backlog: true,
+			definition: "nodes: {a: {set: {with: {ok: true}}}}\noutput: {from: node:a}\n",
 		},
 	}
 }
