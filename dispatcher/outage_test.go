@@ -55,16 +55,35 @@ func TestOutageEndsABatchOnceAndTheRepeatHeals(t *testing.T) {
 	}
 }
 
+// failing is a Publisher that tells when it fails.
+type failing struct {
+	Publisher
+	failed chan error
+}
+
+func (p *failing) Publish(msg *nats.Msg, done func(publish.Ack, error)) {
+	p.Publisher.Publish(msg, func(ack publish.Ack, err error) {
+		if err != nil {
+			select {
+			case p.failed <- err:
+			default:
+			}
+		}
+		done(ack, err)
+	})
+}
+
 func TestDelivery07ReceiptIsStoredAlthoughTheServerWasAway(t *testing.T) {
 	f := newFleet(t)
-	nc := f.server.Connect()
+	nc := f.server.Connect(nats.ReconnectBufSize(-1)) // else what is sent meanwhile may still arrive
 	publisher, err := publish.New(nc, publish.Options{Timeout: 200 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(publisher.Close)
+	fails := &failing{publisher, make(chan error, 1)}
 	d, _ := f.dispatcher(func(o *Options) {
-		o.Publisher, o.Conn = publisher, nc
+		o.Publisher, o.Conn = fails, nc
 		o.Secrets = func(string) [][]byte { return [][]byte{[]byte("0123456789abcdef01234567")} }
 	})
 	posts := make(chan struct{}, 10)
@@ -77,6 +96,7 @@ func TestDelivery07ReceiptIsStoredAlthoughTheServerWasAway(t *testing.T) {
 	e.Delivery.Notify = drover.Notify{URL: web.URL}
 	f.perform(d, e)
 	await(t, posts, "the outcome")
+	await(t, fails.failed, "a receipt that is not stored")
 	f.server.Start()
 	h := decode[drover.HeardMessage](t, f.commands(run, drover.VerbHeard).next())
 	if h.Error != nil || h.DeliveryID != "r1:terminal:0" || h.Attempt != 1 {

@@ -223,7 +223,7 @@ func (f *fleet) calls(t *testing.T) {
 			t.Errorf("garbage ended the wait for the victim: %+v, %v", o, err)
 		}
 	}()
-	functions := []drover.FunctionName{"add", "flaky", subjects.FunctionRequest, subjects.FunctionHTTP, subjects.FunctionNotify}
+	functions := []drover.FunctionName{"add", "flaky", subjects.FunctionRequest, subjects.FunctionHTTP}
 	for _, payload := range garbage() {
 		for _, fn := range functions {
 			if _, err := f.js.Publish(t.Context(), names.Call("nobody", fn), []byte(payload)); err != nil {

@@ -42,7 +42,7 @@ func TestPlainNATS(t *testing.T) {
 	steps := plainSteps(t, stdout)
 	run, _ := steps["started"]["run"].(string)
 	for step, want := range map[string]string{
-		"schema":  `{"start":["definition","hash","idempotency_key","input","notify","run_id","tags","workflow"]}`,
+		"schema":  `{"start":["definition","hash","hold","idempotency_key","input","notify","reply_to","run_id","tags","workflow"]}`,
 		"refused": `{"code":"invalid_definition","problems":["nodes.a.cal","nodes.b.timeout","output"]}`,
 		"started": `{"durable":true,"run":"` + run + `"}`,
 		"waiting": `{"items":{"done":2}}`,

@@ -131,6 +131,8 @@ var steps = []struct{ prefix, says string }{
 	{"drover wait", `"text": "Hello Ada"`},
 	{"nats request", `"stream":`},
 	{"curl", "by HTTP"},
+	{"drover delivery list", "DELIVERY"},
+	{"drover delivery replay", "tried again"},
 	{"drover serve", ""},
 }
 
