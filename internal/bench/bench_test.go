@@ -44,7 +44,7 @@ var writes = map[string]struct{ least, most float64 }{
 	Hook:     {306, 311},   // of each delivery its id, command, record; and what a start and an end have
 	Begin:    {9, 11},
 	Many:     {9, 10},
-	Backlog:  {9, 14},      // as W1, and that nobody is there: a receipt, a record, on the list and off it
+	Backlog:  {9, 14}, // as W1, and that nobody is there: a receipt, a record, on the list and off it
 }
 
 func TestEveryWorkload(t *testing.T) {

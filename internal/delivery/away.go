@@ -9,7 +9,7 @@ import (
 
 const (
 	probePause    = 400 * time.Millisecond // between two probes of a target
-	maxProbePause = 5 * time.Second        // of a URL, which it costs more to ask
+	maxProbePause = 800 * time.Millisecond // of a URL, which it costs more to ask: there within a second
 	presence      = 500 * time.Millisecond // a request that was not refused for so long has reached somebody
 	recheck       = 30 * time.Second       // a canary is read again from its record
 	probeGap      = time.Millisecond       // between the probes of a worker, on average
