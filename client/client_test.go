@@ -327,7 +327,7 @@ func TestDefinitions14StartsCarryAnID(t *testing.T) {
 
 func TestNoWorker(t *testing.T) {
 	f := newFleet(t)
-	_, err := f.client(client.Options{Patience: 10 * time.Millisecond}).Why(t.Context(), "run1")
+	_, err := f.client(client.Options{Patience: 500 * time.Millisecond}).Why(t.Context(), "run1")
 	if !errors.Is(err, drover.CodeUnavailable) || !strings.Contains(err.Error(), "no worker answers at drover.api.why") {
 		t.Errorf("error %v", err)
 	}

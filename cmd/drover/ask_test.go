@@ -239,7 +239,7 @@ func TestStartWaitsNoLongerThanItsTimeout(t *testing.T) {
 
 func TestNoWorkerAnswers(t *testing.T) {
 	f := newFleet(t)
-	status, out, err := f.cli("", "list", "--timeout", "100ms")
+	status, out, err := f.cli("", "list", "--timeout", "1s")
 	if status != exitFailed || out != "" || !strings.Contains(err, "no worker answers") {
 		t.Errorf("exit status %d, %q, %q", status, out, err)
 	}

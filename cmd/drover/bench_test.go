@@ -8,7 +8,7 @@ import (
 )
 
 func TestBench(t *testing.T) {
-	args := []string{"bench", "--only", "W1", "--in-flight", "2", "--duration", "50ms", "--partitions", "4"}
+	args := []string{"bench", "--only", "W1", "--in-flight", "2", "--duration", "500ms", "--partitions", "4"}
 	var out, errs bytes.Buffer
 	if status := execute(t.Context(), append(args, "--json"), streams{out: &out, err: &errs}); status != exitCompleted {
 		t.Fatalf("status %d: %s", status, &errs)
