@@ -154,6 +154,15 @@ func subjectText(s string) *Problem {
 	return nil
 }
 
+// programText takes what is one token of a subject.
+func programText(s string) *Problem {
+	const most = 64
+	if _, err := ParseFunctionName(s); err != nil || len(s) > most || strings.Contains(s, ".") {
+		return wrong("choose another name", "the name of a program, %s, must be 1 to %d letters, digits, - or _", quote(s), most)
+	}
+	return nil
+}
+
 // waitText takes any name that can be typed.
 func waitText(s string) *Problem {
 	if len(s) > maxID || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {

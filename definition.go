@@ -19,8 +19,15 @@ type Definition struct {
 	MaxParallel      int              `json:"max_parallel,omitempty"` // calls of the run in flight; 0: DefaultMaxParallel
 	DefaultFunctions *Functions       `json:"default_functions,omitempty"`
 	Notify           NotifyList       `json:"notify,omitempty"` // who is told the outcome of every run, before those of its start
-	Nodes            map[NodeID]*Step `json:"nodes"`
-	Output           *Source          `json:"output"` // From one node, or With
+	Nodes            map[NodeID]*Step `json:"nodes,omitempty"`
+	Output           *Source          `json:"output,omitempty"` // From one node, or With
+
+	// Of a program, which has no nodes and no output: code gives them.
+
+	Program        string   `json:"program,omitempty"`         // its name: a token of letters, digits, - or _
+	ComputeTimeout Duration `json:"compute_timeout,omitempty"` // of the time that its body is driven, all drives together; 0: none
+	MaxDrives      int      `json:"max_drives,omitempty"`      // without progress; 0: 100
+	Retry          *Retry   `json:"retry,omitempty"`           // of drives that panicked; nil: 3 attempts
 }
 
 // Kind says how a node does its work.

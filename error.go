@@ -37,6 +37,10 @@ const (
 	CodeReleased Code = "released"
 	// CodeUnread: a hook still has deliveries that nothing has read.
 	CodeUnread Code = "unread"
+	// CodeFenced: another process drives the program now.
+	CodeFenced Code = "fenced"
+	// CodeStale: the journal of a program has moved on.
+	CodeStale Code = "stale"
 	// CodeTooLarge: a value, a definition or a fan-out is over its limit.
 	CodeTooLarge Code = "too_large"
 	// CodeUnavailable: the server or the fleet could not answer; try again.

@@ -29,6 +29,8 @@ type key struct {
 	name string
 	form *form
 	need string // the fix, where it must be there
+	with string // it goes only with this key beside it
+	sans string // it does not go with this key, and need not be there where that is
 }
 
 // limits are what a number must be.
@@ -57,13 +59,30 @@ func grammar() *form {
 		{name: "name", form: textForm(textOf(ParseWorkflowName))},
 		{name: "input_schema", form: schemaForm()},
 		{name: "timeout", form: durationForm()},
-		{name: "max_parallel", form: countForm(MaxCalls)},
+		{name: "max_parallel", form: countForm(MaxCalls), sans: program},
 		{name: "default_functions", form: functionsForm()},
 		{name: "notify", form: notifyForm()},
-		{name: "nodes", form: nodesForm(definition), need: "add nodes: {<id>: {call: <function>}}"},
-		{name: "output", form: outputForm(), need: "add output: {from: node:<id>}"},
+		{name: "nodes", form: nodesForm(definition), need: "add nodes: {<id>: {call: <function>}}", sans: program},
+		{name: "output", form: outputForm(), need: "add output: {from: node:<id>}", sans: program},
+		{name: program, form: &form{kind: isText, text: programText, why: "write the name that the program is served under"}},
+		{name: "compute_timeout", form: durationForm(), with: program},
+		{name: "max_drives", form: countForm(maxDrives), with: program},
+		{name: "retry", form: retryForm(), with: program},
 	}
 	return definition
+}
+
+// program is the key that makes a definition one of a program: it has no nodes
+// then, and a few keys of its own.
+const program = "program"
+
+// maxDrives is how many drives without progress a definition may allow.
+const maxDrives = 100_000
+
+// fits reports whether t may have the key, as far as that depends on what stands
+// beside it.
+func (k *key) fits(t *tree) bool {
+	return (k.with == "" || t.get(k.with) != nil) && (k.sans == "" || t.get(k.sans) == nil)
 }
 
 func nodesForm(definition *form) *form {

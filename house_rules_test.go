@@ -44,17 +44,21 @@ var layers = map[string][]string{
 	"function/functiontest":       {".", "subjects", "function", "internal/natstest"},
 	"function/clock":              {},
 	"client":                      {".", "subjects", "internal/rawjson", "internal/calling", "internal/webhook"},
+	"flow":                        {".", "subjects", "internal/rawjson", "internal/replies", "function"},
+	"flow/flowtest":               {".", "subjects", "internal/machine", "flow"},
 	"internal/gateway":            {".", "subjects", "internal/rawjson", "client"},
 	"internal/gateway/clock":      {},
 	"dispatcher":                  {".", "subjects", "internal/rawjson", "internal/replies", "internal/seal", "internal/machine", "internal/hook", "internal/publish", "internal/delivery", "kv", "function"},
 	"internal/api":                {".", "subjects", "internal/rawjson", "internal/replies", "internal/seal", "internal/machine", "internal/hook", "kv"},
 	"worker":                      {".", "subjects", "internal/seal", "internal/machine", "internal/partition", "internal/hook", "internal/publish", "internal/topology", "internal/delivery", "internal/api", "kv", "dispatcher"},
-	"internal/bench":              {".", "subjects", "client", "function", "worker", "kv", "internal/embed", "internal/publish", "internal/topology"},
+	"internal/bench":              {".", "subjects", "client", "function", "flow", "worker", "kv", "internal/embed", "internal/publish", "internal/topology"},
 	"cmd/drover":                  {".", "subjects", "internal/rawjson", "client", "function", "worker", "internal/bench", "internal/embed", "internal/gateway", "internal/topology"},
 	"worker/clock":                {},
 	"integration":                 {},
 	"examples/licences/functions": {".", "function"},
 	"examples/callbacks":          {".", "subjects", "client"},
+	"examples/order":              {".", "flow", "function"},
+	"integration/conformance":     {},
 }
 
 // outside names the other modules, and who may import each. It keeps the
@@ -72,9 +76,9 @@ var outside = map[string][]string{
 	"github.com/nats-io/nats-server":        {"internal/embed", "internal/natstest"},
 	"github.com/rs/zerolog":                 {"function", "dispatcher", "worker", "internal/api", "internal/delivery", "internal/embed", "internal/gateway", "internal/publish", "cmd/drover"},
 	"github.com/nats-io/nats.go": {
-		"kv", "kv/kvtest", "function", "function/functiontest", "client", "dispatcher", "worker", "cmd/drover",
+		"kv", "kv/kvtest", "function", "function/functiontest", "flow", "client", "dispatcher", "worker", "cmd/drover",
 		"internal/api", "internal/bench", "internal/delivery", "internal/publish", "internal/replies", "internal/topology", "internal/embed", "internal/gateway", "internal/natstest", "function/functiontest",
-		"examples/licences/functions", "examples/callbacks",
+		"examples/licences/functions", "examples/callbacks", "examples/order",
 	},
 }
 

@@ -20,6 +20,8 @@ const (
 	VerbRelease Verb = "release" // the waiter has given up
 	VerbReplay  Verb = "replay"  // try to deliver the outcome again
 	VerbResult  Verb = "result"  // from a function
+	VerbRecord  Verb = "record"  // from a process that drives a program
+	VerbMeta    Verb = "meta"    // from the owner of a child run: changes of metadata
 	VerbChild   Verb = "child"   // from the owner of a child run
 	VerbHeard   Verb = "heard"   // from whoever delivered an outcome
 	VerbClaimed Verb = "claimed" // from whoever claimed a token for the run, or took it from it
@@ -86,6 +88,8 @@ type StartReply struct {
 type StopRequest struct {
 	RunID  RunID  `json:"run_id,omitempty"` // of requests to drover.api.stop only
 	Reason string `json:"reason,omitempty"`
+	// Force ends a program at once: its body undoes nothing.
+	Force bool `json:"force,omitempty"`
 }
 
 // StopReply answers a stop.

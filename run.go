@@ -60,25 +60,27 @@ func (s NodeStatus) Terminal() bool {
 // Run is what anyone may see of a run: its record, made readable. It carries
 // no secret.
 type Run struct {
-	ID         RunID             `json:"run_id"`
-	Workflow   WorkflowName      `json:"workflow,omitempty"`
-	Definition Hash              `json:"definition"`
-	Status     Status            `json:"status"`
-	Input      json.RawMessage   `json:"input,omitempty"`  // as JSON; absent where it is not inline and was not asked for
-	Result     json.RawMessage   `json:"result,omitempty"` // of a completed run
-	Error      *Error            `json:"error,omitempty"`  // of every other terminal run
-	Tags       map[string]string `json:"tags,omitempty"`
-	Parent     *CallID           `json:"parent,omitempty"` // the call of the parent run that started it
-	CreatedAt  time.Time         `json:"created_at"`
-	StartedAt  *time.Time        `json:"started_at,omitempty"`
-	EndedAt    *time.Time        `json:"ended_at,omitempty"`
-	Deadline   *time.Time        `json:"deadline,omitempty"` // of the whole run
-	Nodes      []Node            `json:"nodes,omitempty"`    // in an order in which each comes after what it needs; absent in a list of runs
-	Deliveries []Delivery        `json:"deliveries,omitempty"`
-	Unread     int               `json:"unread,omitempty"`    // deliveries that no wait has read
-	Successor  RunID             `json:"successor,omitempty"` // the run that some of those were handed over to
-	Notes      []Note            `json:"notes,omitempty"`     // what happened and changed nothing
-	Applied    uint64            `json:"applied"`             // sequence of the last command that was folded into it
+	ID         RunID                      `json:"run_id"`
+	Workflow   WorkflowName               `json:"workflow,omitempty"`
+	Definition Hash                       `json:"definition"`
+	Status     Status                     `json:"status"`
+	Input      json.RawMessage            `json:"input,omitempty"`  // as JSON; absent where it is not inline and was not asked for
+	Result     json.RawMessage            `json:"result,omitempty"` // of a completed run
+	Error      *Error                     `json:"error,omitempty"`  // of every other terminal run
+	Tags       map[string]string          `json:"tags,omitempty"`
+	Parent     *CallID                    `json:"parent,omitempty"` // the call of the parent run that started it
+	CreatedAt  time.Time                  `json:"created_at"`
+	StartedAt  *time.Time                 `json:"started_at,omitempty"`
+	EndedAt    *time.Time                 `json:"ended_at,omitempty"`
+	Deadline   *time.Time                 `json:"deadline,omitempty"` // of the whole run
+	Program    *ProgramView               `json:"program,omitempty"`  // of a program: how far its body is; its nodes are what the body waits for
+	Nodes      []Node                     `json:"nodes,omitempty"`    // in an order in which each comes after what it needs; absent in a list of runs
+	Metadata   map[string]json.RawMessage `json:"metadata,omitempty"` // that programs keep up to date
+	Deliveries []Delivery                 `json:"deliveries,omitempty"`
+	Unread     int                        `json:"unread,omitempty"`    // deliveries that no wait has read
+	Successor  RunID                      `json:"successor,omitempty"` // the run that some of those were handed over to
+	Notes      []Note                     `json:"notes,omitempty"`     // what happened and changed nothing
+	Applied    uint64                     `json:"applied"`             // sequence of the last command that was folded into it
 }
 
 // Node is what anyone may see of a node.

@@ -174,14 +174,18 @@ func (s *shape) object(f *form, t *tree, place string) {
 			continue
 		}
 		i := slices.IndexFunc(f.keys, func(k key) bool { return k.name == e.key })
-		if i < 0 {
+		if i < 0 || !f.keys[i].fits(t) && f.keys[i].with != "" {
 			s.unknown(f, t, e, at)
+			continue
+		}
+		if !f.keys[i].fits(t) {
+			s.fail(e.line, at, "leave it out: the code of the program does that", "a definition with %s has no %s", f.keys[i].sans, e.key)
 			continue
 		}
 		s.value(f.keys[i].form, e.value, at)
 	}
 	for _, k := range f.keys {
-		if _, there := first[k.name]; k.need != "" && !there && !s.meant(k.name) {
+		if _, there := first[k.name]; k.need != "" && !there && k.fits(t) && !s.meant(k.name, k.sans) {
 			s.fail(t.line, below(place, k.name), k.need, "%s is missing", quote(k.name))
 		}
 	}

@@ -105,6 +105,7 @@ var spellings = []spelling{
 	{"sleep", "for", "for: 5m", "duration seconds minutes hours time delay"},
 	{"run", "workflow", "workflow: <name>", "name id flow workflow_id"},
 	{"run", "definition", "definition: {nodes: {...}, output: {...}}", "nodes steps inline"},
+	{"run", "definition", "definition: {program: <name>}", "program"},
 	{"compensate", "input", "input: {with: {...}}", "args arguments params parameters data payload"},
 	{"compensate", "call", "call: <function>", "function func task action run"},
 	{"the contract of an output", "schema", "schema: {...}", "properties required items json_schema"},
@@ -126,6 +127,9 @@ func (s *shape) spelled(f *form, t *tree, name string) string {
 		if fix := refusal(t, sp.key); fix != "" {
 			return fix
 		}
+	}
+	if i := slices.IndexFunc(f.keys, func(k key) bool { return k.name == sp.key && !k.fits(t) }); i >= 0 {
+		return "leave it out: the code of the program does that"
 	}
 	if t.get(sp.key) != nil {
 		return fmt.Sprintf("it looks like %s, which is there already: put it into that, or leave it out", sp.key)

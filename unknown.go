@@ -38,7 +38,7 @@ func (s *shape) advice(f *form, t *tree, written string) string {
 	if fix := s.spelled(f, t, name); fix != "" {
 		return fix
 	}
-	if hasKey(f, name) {
+	if slices.Contains(f.open(t), name) {
 		return s.mean(name)
 	}
 	if homes := append(s.below(f, t, name), s.around(name)...); len(homes) > 0 {
@@ -47,8 +47,11 @@ func (s *shape) advice(f *form, t *tree, written string) string {
 	if fix := s.elsewhere(f, t, name); fix != "" {
 		return fix
 	}
-	if near := expression.Nearest(name, keyNames(f)); near != "" {
+	if near := expression.Nearest(name, f.open(t)); near != "" {
 		return s.mean(near)
+	}
+	if i := slices.IndexFunc(f.keys, func(k key) bool { return k.name == name && k.with != "" }); i >= 0 {
+		return fmt.Sprintf("leave it out: it goes with %s only", f.keys[i].with)
 	}
 	if found := search(s.above[0].form, name, map[*form]bool{}); found != nil {
 		return "it belongs to " + found.name
@@ -129,7 +132,7 @@ func within(f *form, t *tree, name, place string) *home {
 func (s *shape) below(f *form, t *tree, name string) []home {
 	var homes, others []home
 	for _, k := range f.keys {
-		if !hasKey(k.form, name) || k.form.name == definitionName || f.name == nodeName && refusal(t, k.name) != "" {
+		if !hasKey(k.form, name) || k.form.name == definitionName || f.name == nodeName && refusal(t, k.name) != "" || !k.fits(t) {
 			continue
 		}
 		h := home{k.form, below(below(s.place(), k.name), name), k.name}
@@ -149,7 +152,7 @@ func (s *shape) below(f *form, t *tree, name string) []home {
 func (s *shape) around(name string) []home {
 	for _, l := range slices.Backward(s.above[:len(s.above)-1]) {
 		switch {
-		case !hasKey(l.form, name), l.form.name == definitionName && (name == "name" || name == "version"):
+		case !slices.Contains(l.form.open(l.tree), name), l.form.name == definitionName && (name == "name" || name == "version"):
 		case l.tree.get(name) != nil, l.form.name == nodeName && refusal(l.tree, name) != "":
 			return nil
 		default:
@@ -243,6 +246,18 @@ func snake(s string) string {
 
 func hasKey(f *form, name string) bool { return slices.Contains(keyNames(f), name) }
 
+// open names the keys that t may have, as far as that depends on what stands
+// beside them.
+func (f *form) open(t *tree) []string {
+	var names []string
+	for i := range f.keys {
+		if f.keys[i].fits(t) {
+			names = append(names, f.keys[i].name)
+		}
+	}
+	return names
+}
+
 func keyNames(f *form) []string {
 	names := make([]string, len(f.keys))
 	for i, k := range f.keys {
@@ -265,7 +280,9 @@ func search(f *form, name string, seen map[*form]bool) *form {
 		}
 		next = append(next, f.each)
 		for _, k := range f.keys {
-			next = append(next, k.form)
+			if k.with == "" {
+				next = append(next, k.form)
+			}
 		}
 	}
 	return nil

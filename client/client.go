@@ -79,6 +79,13 @@ func (c *Client) Stop(ctx context.Context, run drover.RunID, reason string) (dro
 	return reply, c.request(ctx, "stop", drover.StopRequest{RunID: run, Reason: reason}, &reply)
 }
 
+// ForceStop ends a program at once: its body is not asked, and undoes nothing. A
+// run of another kind is stopped as Stop does.
+func (c *Client) ForceStop(ctx context.Context, run drover.RunID, reason string) (drover.StopReply, error) {
+	var reply drover.StopReply
+	return reply, c.request(ctx, "stop", drover.StopRequest{RunID: run, Reason: reason, Force: true}, &reply)
+}
+
 // Tick makes a run look at its deadlines now.
 func (c *Client) Tick(ctx context.Context, run drover.RunID) error {
 	return c.request(ctx, "tick", drover.RunRequest{RunID: run}, nil)

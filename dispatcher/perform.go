@@ -73,7 +73,7 @@ func (d *Dispatcher) start(b *batch) {
 			hooks = append(hooks, e)
 			continue
 		}
-		if e.Kind == machine.EffectWithdraw || e.Value.Key != "" {
+		if e.Kind == machine.EffectWithdraw || e.Value.Key != "" && e.Kind != machine.EffectDrive {
 			slow = append(slow, e)
 			continue
 		}
@@ -195,6 +195,8 @@ func (d *Dispatcher) act(e *machine.Effect, in input, done func(error)) {
 		done(d.cancel(e.Run, e.Call.Function, e.Call.ID.String()))
 	case machine.EffectStart:
 		d.startChild(e, in, done)
+	case machine.EffectMeta:
+		d.send(e.To, drover.VerbMeta, e.Meta, done)
 	case machine.EffectStop:
 		d.send(e.To, drover.VerbStop, e.Stop, done)
 	case machine.EffectTell:
@@ -203,6 +205,11 @@ func (d *Dispatcher) act(e *machine.Effect, in input, done func(error)) {
 		d.outcome(e, in, done)
 	case machine.EffectDeliver:
 		d.deliver(e, in, done)
+	case machine.EffectDrive:
+		d.drive(e, in, done)
+	case machine.EffectNudge:
+		d.nudge(e)
+		done(nil)
 	case machine.EffectList, machine.EffectUnlist:
 		d.list(e, done)
 	case machine.EffectRespond:

@@ -25,6 +25,8 @@ var seed = flag.Uint64("seed", 0, "of the choices of a crash test; 0: a new one 
 
 var kills = flag.Int("kills", 0, "how often a crash test kills; 0: 120 times, with -short 20 at most")
 
+var parkedRuns = flag.Int("parked", 2000, "how many programs wait at a time, where that is tried")
+
 // patience is for how long something that must come may be waited for.
 const patience = 90 * time.Second
 
@@ -99,6 +101,8 @@ func play(program string, args []string) int {
 		err = printTokens()
 	case program == "curl" && len(args) == 3 && args[0] == "--json":
 		err = post(args[2], args[1])
+	case program == "programs" && len(args) == 4:
+		err = hostPrograms(args)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -28,7 +28,7 @@ const (
 )
 
 // roles are the users of the first one.
-var roles = []string{"shop", "feeder", "greet", "listener", "operator", "worker"}
+var roles = []string{"shop", "feeder", "greet", "order", "reader", "listener", "operator", "worker"}
 
 // documented gives a configuration of docs/security.md. Passwords are the
 // names of their users.

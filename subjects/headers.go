@@ -19,6 +19,17 @@ const (
 	HeaderMore      = "Drover-More"      // answer: "1", another one follows
 )
 
+// The headers of the messages of a stream that a program writes.
+const (
+	HeaderChunk      = "Drover-Chunk"      // its number in the stream, from 1
+	HeaderType       = "Drover-Type"       // text, json or bytes
+	HeaderEnd        = "Drover-End"        // "1": no chunk, but the end of the stream
+	HeaderDrive      = "Drover-Drive"      // the drive that wrote it
+	HeaderFence      = "Drover-Fence"      // and how often that was handed out
+	HeaderGeneration = "Drover-Generation" // how often the body had begun anew; absent: never
+	HeaderBase       = "Drover-Base"       // the messages of the stream before that
+)
+
 // The headers of the server that Drover uses.
 const (
 	HeaderSchedule        = "Nats-Schedule"                       // timer: "@at <RFC 3339 with fractions>"
@@ -29,6 +40,8 @@ const (
 	HeaderOperation       = "KV-Operation"                        // PURGE, DEL
 	HeaderMarker          = "Nats-Marker-Reason"                  // on what the server leaves of an expired key
 	HeaderSequence        = "Nats-Sequence"                       // of a message that was read directly
+	HeaderTimeStamp       = "Nats-Time-Stamp"                     // likewise: when it was stored, RFC 3339
+	HeaderLeft            = "Nats-Num-Pending"                    // likewise: how many come after it
 	HeaderRequestInfo     = "Nats-Request-Info"                   // who asks, set by the server
 	HeaderStatus          = "Status"                              // of an answer without a body
 	HeaderDescription     = "Description"                         // of a status, in words

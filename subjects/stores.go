@@ -34,6 +34,9 @@ func (n Names) Outcomes() string { return n.upper + "_DONE" }
 // DeadLetters is the stream of commands that could not be folded.
 func (n Names) DeadLetters() string { return n.upper + "_DEAD" }
 
+// Streams is the stream of what programs write for their readers.
+func (n Names) Streams() string { return n.upper + "_STREAMS" }
+
 // Consumer is the durable consumer of the queued calls of one function.
 func (n Names) Consumer(function drover.FunctionName) string {
 	return "fn_" + strings.ReplaceAll(string(function), ".", "=")
@@ -101,6 +104,10 @@ func ReadLatest(stream string) string { return "$JS.API.STREAM.MSG.GET." + strea
 // a subject, if the stream allows direct reads.
 func ReadDirect(stream, subject string) string { return "$JS.API.DIRECT.GET." + stream + "." + subject }
 
+// ReadDirectMany is where any replica of a stream answers with messages; the
+// payload says which.
+func ReadDirectMany(stream string) string { return "$JS.API.DIRECT.GET." + stream }
+
 // The keys.
 
 // RunKey is the key of a record.
@@ -141,6 +148,11 @@ func ItemsKey(run drover.RunID, node drover.NodeID) string {
 // DeliveredKey is the key of a delivery's payload, by the sequence of its command.
 func DeliveredKey(run drover.RunID, sequence uint64) string {
 	return string(run) + ".delivered." + strconv.FormatUint(sequence, 10)
+}
+
+// JournalKey is where a part of the journal of a program is kept.
+func JournalKey(run drover.RunID, generation int, part string, number int) string {
+	return string(run) + ".journal." + strconv.Itoa(generation) + "." + part + "." + strconv.Itoa(number)
 }
 
 // ValuesOf matches the keys of every value of a run.

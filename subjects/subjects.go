@@ -147,6 +147,20 @@ func (n Names) DoneAll() string { return n.prefix + ".done.>" }
 // DoneOf matches the Done of one run.
 func (n Names) DoneOf(run drover.RunID) string { return n.prefix + ".done.*." + string(run) }
 
+// Nudge is where a process that drives programs is told that a journal has grown.
+func (n Names) Nudge(instance string) string { return n.prefix + ".drive." + Encode(instance) }
+
+// Stream is where the chunks of one stream of a program are.
+func (n Names) Stream(run drover.RunID, id string) string {
+	return n.prefix + ".stream." + string(run) + "." + Encode(id)
+}
+
+// StreamsOf matches every Stream of a run.
+func (n Names) StreamsOf(run drover.RunID) string { return n.prefix + ".stream." + string(run) + ".*" }
+
+// StreamAll matches every Stream.
+func (n Names) StreamAll() string { return n.prefix + ".stream.*.*" }
+
 // Session is where a session gets the outcomes of runs that it started with
 // reply_to: one of SessionOfUser and SessionOfCall.
 func (n Names) Session(session string) string { return n.prefix + ".session." + session }

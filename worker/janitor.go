@@ -188,6 +188,9 @@ func (w *Worker) removeRun(ctx context.Context, old oldRun) error {
 	if err := w.unlist(ctx, run, rec.Data); err != nil {
 		return err
 	}
+	if err := w.purgeStreams(ctx, run, rec.Data); err != nil {
+		return err
+	}
 	err = w.runs.Purge(ctx, old.key, old.revision)
 	if errors.Is(err, kv.ErrConflict) || errors.Is(err, drover.CodeNotFound) {
 		return nil
@@ -221,4 +224,17 @@ func (w *Worker) unlist(ctx context.Context, run drover.RunID, record []byte) er
 		}
 	}
 	return nil
+}
+
+// purgeStreams removes what a program that is to go has written for its readers.
+func (w *Worker) purgeStreams(ctx context.Context, run drover.RunID, record []byte) error {
+	s, err := machine.Decode(record)
+	if err != nil || s.Program == nil {
+		return err
+	}
+	stream, err := w.js.Stream(ctx, w.names.Streams())
+	if err != nil {
+		return err
+	}
+	return stream.Purge(ctx, jetstream.WithPurgeSubject(w.names.StreamsOf(run)))
 }

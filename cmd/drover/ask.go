@@ -32,19 +32,30 @@ func (a *app) aboutRun(cmd *cobra.Command, do func(ctx context.Context, c *clien
 }
 
 func (a *app) stopCommand() *cobra.Command {
-	var reason string
+	var (
+		reason string
+		force  bool
+	)
 	cmd := a.aboutRun(&cobra.Command{
-		Use:     "stop RUN",
-		Short:   "Stop a run: its calls are cancelled, and what it did is compensated",
-		Example: "  drover stop r_2f6c1e --reason 'ordered by mistake'",
+		Use:   "stop RUN",
+		Short: "Stop a run: its calls are cancelled, and what it did is compensated",
+		Long: `Stop ends the calls of a run, stops its children, and has what it did compensated. A program is asked to stop: its
+body undoes what it did, for which a process has to serve it. --force ends it at once, and nothing is undone.`,
+		Example: `  drover stop r_2f6c1e --reason 'ordered by mistake'
+  drover stop r_2f6c1e --force`,
 	}, func(ctx context.Context, c *client.Client, run drover.RunID, _ []string) error {
-		reply, err := c.Stop(ctx, run, reason)
+		stop := c.Stop
+		if force {
+			stop = c.ForceStop
+		}
+		reply, err := stop(ctx, run, reason)
 		if err != nil {
 			return err
 		}
 		return a.print(reply, fmt.Sprintf("%s %s\n", reply.RunID, reply.Status))
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for its outcome")
+	cmd.Flags().BoolVar(&force, "force", false, "end a program at once: its body undoes nothing")
 	return cmd
 }
 
@@ -190,6 +201,10 @@ func why(r *drover.WhyReply) string {
 	for _, reason := range r.Reasons {
 		fmt.Fprintf(&b, "  %s\n", reason.Text)
 		switch reason.Waiting {
+		case "drive":
+			if r.Status == drover.StatusBlocked {
+				fmt.Fprintf(&b, "    drover history %s\n    drover tick %s\n", r.RunID, r.RunID)
+			}
 		case "delivery":
 			fmt.Fprintf(&b, "    drover deliver %s %s '{\"any\": \"JSON\"}'\n", r.RunID, quoted(reason.On))
 		case "hook":

@@ -34,6 +34,8 @@ each workload and number of runs in flight:
   W8  deliveries that start a run, from the request until its answer
   W9  one delivery to 10,000 hooks by their tag, until the last of them has answered
   W10 20,000 outcomes that wait for a stream, from its making until all receipts are stored
+  W11 a program of ten steps that do nothing, from the start until the outcome
+  W12 a program of 1,000 such steps
 
 The floor is what the same server does at best: revision-checked updates a second, pipelined, measured just before
 each row. With --nats the fleet has the prefix drover_bench, and is removed before and after.`,

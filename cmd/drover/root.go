@@ -63,7 +63,7 @@ To join a fleet on a server of yours:     drover serve --nats nats://host:4222`,
 	)
 	root.AddCommand(a.runCommand(), a.devCommand(), a.serveCommand(), a.functionCommand(), a.benchCommand())
 	root.AddCommand(a.startCommand(), a.stopCommand(), a.tickCommand(), a.deliverCommand(), a.hookCommand())
-	root.AddCommand(a.statusCommand(), a.resultCommand(), a.waitCommand(), a.whyCommand(), a.listCommand())
+	root.AddCommand(a.statusCommand(), a.resultCommand(), a.waitCommand(), a.whyCommand(), a.historyCommand(), a.streamCommand(), a.listCommand())
 	root.AddCommand(a.validateCommand(), a.definitionCommand(), a.versionCommand())
 	root.AddCommand(a.fleetCommand(), a.deliveryCommand(), a.deadCommand())
 	strict(root)

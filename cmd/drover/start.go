@@ -122,6 +122,23 @@ func (a *app) loadDefinition(file string) (*drover.Definition, json.RawMessage, 
 	return def, wire, err
 }
 
+// definitionOf gives the definition in a file, or that of program:NAME.
+func (a *app) definitionOf(arg string) (json.RawMessage, error) {
+	name, ok := strings.CutPrefix(arg, "program:")
+	if !ok {
+		_, raw, err := a.loadDefinition(arg)
+		return raw, err
+	}
+	def := &drover.Definition{Program: name}
+	if name == "" {
+		return nil, usageError("program: has no name: write program:order, say")
+	}
+	if err := def.Validate(); err != nil {
+		return nil, usageError("%s: %w", arg, err)
+	}
+	return json.Marshal(map[string]string{"program": name})
+}
+
 // readSource reads a file, or standard input for -.
 func readSource(file string, stdin io.Reader) ([]byte, error) {
 	if file == "-" {
@@ -137,16 +154,18 @@ func (a *app) startCommand() *cobra.Command {
 		wait           bool
 	)
 	cmd := &cobra.Command{
-		Use:     "start [FILE]",
+		Use:     "start [FILE | program:NAME]",
 		Short:   "Start a run, and print its id",
 		GroupID: groupRuns,
-		Long: `Start asks the fleet for a run of the definition in a file, or of one that is stored already.
+		Long: `Start asks the fleet for a run of the definition in a file, of one that is stored already, or of a program that some
+process serves.
 It returns once the start is durable. Whom --notify and the like name is told when the run ends; with --inline only
 where --wait does not take the outcome, as when it is interrupted, which the run outlives.
 --wait waits for the outcome, prints it as JSON, and exits as drover run does.
 With --wait, a --timeout that is given is for all of it; without one it waits for ever.`,
 		Example: `  drover start workflow.yaml --input '{"topic": "cats"}'
   drover start --workflow naming --input @input.json --key order-4711
+  drover start program:order --input '{"item": 7}'
   drover start --workflow naming --notify orders.done --tag customer=7
   drover start workflow.yaml --wait --timeout 10m
   drover start workflow.yaml --wait --timeout 1m --notify-url https://example.com/done --inline`,
@@ -158,10 +177,10 @@ With --wait, a --timeout that is given is for all of it; without one it waits fo
 			}
 			start.Workflow, start.Hash = drover.WorkflowName(workflow), drover.Hash(hash)
 			if count := len(args) + count(workflow) + count(hash); count != 1 {
-				return usageError("give exactly one of a file, --workflow and --hash, not %d", count)
+				return usageError("give exactly one of a file, a program, --workflow and --hash, not %d", count)
 			}
 			if len(args) == 1 {
-				if _, start.Definition, err = a.loadDefinition(args[0]); err != nil {
+				if start.Definition, err = a.definitionOf(args[0]); err != nil {
 					return err
 				}
 			}

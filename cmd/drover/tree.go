@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -67,7 +69,10 @@ func (p painter) line(parts ...[2]string) string {
 // head is the line that tells of a run as a whole.
 func (p painter) head(run *drover.Run, now time.Time) string {
 	name := string(run.Workflow)
-	if name == "" {
+	switch {
+	case name == "" && run.Program != nil:
+		name = "program " + run.Program.Name
+	case name == "":
 		name = "run"
 	}
 	return p.line([2]string{"1", name}, [2]string{"", " " + string(run.ID) + "  "},
@@ -180,6 +185,10 @@ func (p painter) tree(run *drover.Run, now time.Time) string {
 	b.WriteString(p.head(run, now))
 	if run.Parent != nil {
 		b.WriteString(p.line([2]string{"2", fmt.Sprintf("  child of run %s, node %s", run.Parent.Run, run.Parent.Node)}))
+	}
+	b.WriteString(p.program(run.Program, now))
+	for _, key := range slices.Sorted(maps.Keys(run.Metadata)) {
+		b.WriteString(p.line([2]string{"2", "  " + visible(key, 60) + ": "}, [2]string{"", visible(string(run.Metadata[key]), 200)}))
 	}
 	b.WriteString(p.nodes(run.Nodes, now))
 	if run.Error != nil {

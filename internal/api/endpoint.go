@@ -78,6 +78,7 @@ func (s *Service) endpoints() []endpoint {
 		{"status", "show a run", of[drover.RunRequest](), of[drover.StatusReply](), nil, reads, readTime, with(s.status)},
 		{"result", "the result of a run, a node or an item", of[drover.RunRequest](), of[drover.ResultReply](), nil, reads, readTime, with(s.resultOrWait)},
 		{"why", "what a run is waiting for", of[drover.RunRequest](), of[drover.WhyReply](), nil, reads, readTime, with(s.why)},
+		{"journal", "the journal of a program, from an entry on", of[drover.JournalRequest](), of[drover.JournalReply](), nil, reads, readTime, with(s.journal)},
 		{"list", "runs, newest first", of[drover.ListRequest](), of[drover.ListReply](), nil, scans, listTime, with(s.list)},
 		{"definition.put", "store and register a definition", of[drover.DefinitionRequest](), of[drover.DefinitionReply](), []string{"definition"}, reads, readTime, with(s.putDefinition)},
 		{"definition.get", "a definition by name or hash", of[drover.DefinitionRequest](), of[drover.DefinitionReply](), nil, reads, readTime, with(s.getDefinition)},

@@ -37,7 +37,7 @@ func TestEndpointsCarryTheirSchemas(t *testing.T) {
 			t.Errorf("%s: metadata %v", verb, e.Metadata)
 		}
 	}
-	if len(requests) != 26 {
+	if len(requests) != 27 {
 		t.Errorf("%d verbs", len(requests))
 	}
 	for _, c := range []struct {

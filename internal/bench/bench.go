@@ -23,11 +23,13 @@ const (
 	Begin    = "W8"
 	Many     = "W9"
 	Backlog  = "W10"
+	Program  = "W11"
+	Long     = "W12"
 )
 
 // Workloads lists all of them.
 func Workloads() []string {
-	return []string{SetRun, Sequence, Fanout, Receipt, Deliver, Timers, Hook, Begin, Many, Backlog}
+	return []string{SetRun, Sequence, Fanout, Receipt, Deliver, Timers, Hook, Begin, Many, Backlog, Program, Long}
 }
 
 // Options of a run of the benchmarks. The zero value measures everything, each
@@ -72,6 +74,8 @@ type Options struct {
 	Hooks int
 	// Outcomes is how many of them W10 has waiting. 0: 20,000.
 	Outcomes int
+	// Steps is how many of them a program of W12 has. 0: 1,000.
+	Steps int
 	// Dir is where embedded servers keep their folders, which are removed in the
 	// end. Empty: the folder for temporary files.
 	Dir string
@@ -113,7 +117,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Replicas != 0 && o.Replicas != 1 && o.Replicas != 3 {
 		return o, drover.Errorf(drover.CodeInvalidRequest, "replicas is %d, and must be 1 or 3", o.Replicas)
 	}
-	if o.Duration < 0 || o.Runs < 0 || o.Workers < 0 || o.Functions < 0 || o.Timers < 0 || o.Lead < 0 || o.Hooks < 0 || o.Outcomes < 0 ||
+	if o.Duration < 0 || o.Runs < 0 || o.Workers < 0 || o.Functions < 0 || o.Timers < 0 || o.Lead < 0 || o.Hooks < 0 || o.Outcomes < 0 || o.Steps < 0 ||
 		slices.ContainsFunc(o.InFlight, func(n int) bool { return n < 1 }) {
 		return o, drover.Errorf(drover.CodeInvalidRequest, "durations and counts of a benchmark must not be negative, and at least one run is in flight")
 	}
@@ -125,6 +129,7 @@ func (o Options) withDefaults() (Options, error) {
 	orElse(&o.Lead, 13*time.Second)
 	orElse(&o.Hooks, 10_000)
 	orElse(&o.Outcomes, 20_000)
+	orElse(&o.Steps, 1000)
 	return o, nil
 }
 
@@ -197,6 +202,11 @@ func measure(ctx context.Context, opts Options, w workload, inFlight int) (row R
 	if row.Floor, err = f.floor(ctx, min(opts.Duration/2, 2*time.Second)); err != nil {
 		return row, err
 	}
+	if w.program {
+		if err := f.programs(ctx); err != nil {
+			return row, err
+		}
+	}
 	if err := f.define(ctx, w.definition); err != nil {
 		return row, err
 	}
@@ -220,7 +230,7 @@ func measure(ctx context.Context, opts Options, w workload, inFlight int) (row R
 	}
 	row.RSS, row.CPU = resident(), float64(used.Microseconds())/float64(row.Steps)
 	if calls := int(f.calls.Load()); w.calls && calls < row.Steps {
-		return row, fmt.Errorf("%d calls were made for %d steps", calls, row.Steps)
+		return row, fmt.Errorf("the no-op was done %d times for %d steps", calls, row.Steps)
 	}
 	return row, nil
 }

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
 func few(t *testing.T) Options {
 	return Options{
 		Duration: 50 * time.Millisecond, Runs: 8, InFlight: []int{4}, Partitions: 4,
-		Timers: 8, Lead: 100 * time.Millisecond, Hooks: 8, Outcomes: 300, Dir: t.TempDir(),
+		Timers: 8, Lead: 100 * time.Millisecond, Hooks: 8, Outcomes: 300, Steps: 50, Dir: t.TempDir(),
 	}
 }
 
@@ -44,7 +44,9 @@ var writes = map[string]struct{ least, most float64 }{
 	Hook:     {306, 311},   // of each delivery its id, command, record; and what a start and an end have
 	Begin:    {9, 11},
 	Many:     {9, 10},
-	Backlog:  {9, 14}, // as W1, and that nobody is there: a receipt, a record, on the list and off it
+	Backlog:  {9, 14},    // as W1, and that nobody is there: a receipt, a record, on the list and off it
+	Program:  {26, 26},   // start, record, call, outcome; and record command, record of each step and of the end
+	Long:     {106, 106}, // likewise
 }
 
 func TestEveryWorkload(t *testing.T) {
@@ -61,7 +63,7 @@ func TestEveryWorkload(t *testing.T) {
 
 func check(t *testing.T, r Row) {
 	t.Helper()
-	steps := map[string]int{Sequence: 10, Fanout: 100, Hook: 100}[r.Workload]
+	steps := map[string]int{Sequence: 10, Fanout: 100, Hook: 100, Program: 10, Long: 50}[r.Workload]
 	steps = max(steps, 1)
 	runs := 8
 	if r.Workload == Backlog {

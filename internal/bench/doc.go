@@ -20,6 +20,8 @@
 //	W7  deliveries to runs that hold a hook, until they are answered
 //	W8  deliveries that start a run, until they are answered
 //	W9  one delivery by tag to 10,000 hooks, until the last has answered
+//	W11 a program of ten steps that do nothing, from the start until the outcome
+//	W12 a program of 1,000 such steps
 //
 // # Promises
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,7 +28,8 @@ type workload struct {
 	inFlight   []int
 	fixed      bool // it has its own number in flight, whatever was asked for
 	input      json.RawMessage
-	calls      bool // each step is a call of the no-op function
+	calls      bool // each step is a call of the no-op function, or does it in a program
+	program    bool // runs are of the program that does the no-op as often as its input says
 	notify     bool // the run ends with its notification, not with its outcome
 	deliver    bool // a run that is parked gets a delivery, from which its time is taken
 	backlog    bool // those who are told come when all runs are over
@@ -85,8 +87,18 @@ func workloads(opts Options) []workload {
 			name: Backlog, steps: 1, inFlight: []int{opts.Outcomes}, fixed: true, load: ofReceipts, backlog: true,
 			definition: "nodes: {a: {set: {with: {ok: true}}}}\noutput: {from: node:a}\n",
 		},
+		{
+			name: Program, steps: sequenceSteps, inFlight: []int{1, 256}, load: ofRuns, calls: true, program: true,
+			input: number(sequenceSteps), definition: "program: " + noop + "\n",
+		},
+		{
+			name: Long, steps: opts.Steps, inFlight: []int{1}, load: ofRuns, calls: true, program: true,
+			input: number(opts.Steps), definition: "program: " + noop + "\n",
+		},
 	}
 }
+
+func number(n int) json.RawMessage { return json.RawMessage(strconv.Itoa(n)) }
 
 // inbox is the definition of a run that has the token that its input says.
 func inbox(with string) string {

@@ -25,10 +25,11 @@ func Apply(p *Plan, s *State, c *Command, v Values) (Step, error) {
 	if c.Verb == drover.VerbStart {
 		return restart(s, c), nil
 	}
-	if p == nil || p.Hash != s.Hash || len(p.nodes) != len(s.Nodes) {
+	if p = s.grown(p); p == nil || p.Hash != s.Hash || len(p.nodes) != len(s.Nodes) {
 		return refuse(s, drover.Errorf(drover.CodeInternal, "run %s runs definition %s, and was given the plan of another", s.Run, s.Hash)), nil
 	}
 	s.derive(p)
+	s.derived.plan = p
 	f := newFold(p, s, v)
 	now := s.Now
 	f.at(c.At)
@@ -47,7 +48,11 @@ func Apply(p *Plan, s *State, c *Command, v Values) (Step, error) {
 }
 
 func newFold(p *Plan, s *State, v Values) *fold {
-	return &fold{p: p, s: s, d: s.derived, v: v, now: s.Now, ceil: s.Now}
+	f := &fold{p: p, s: s, d: s.derived, v: v, now: s.Now, ceil: s.Now}
+	if s.Program != nil {
+		f.drives = s.Program.Drive
+	}
+	return f
 }
 
 // at moves the time of the run to that of a command. It never goes back.
@@ -69,6 +74,9 @@ func ceilMillis(t time.Time) Millis {
 func (f *fold) step(c *Command) Step {
 	s := f.s
 	s.Applied = c.Seq
+	if s.Program != nil {
+		f.settleProgram()
+	}
 	if !s.Terminal() {
 		s.Status = f.status()
 	}
@@ -84,6 +92,15 @@ const maxCached = 512 << 10
 // status is that of a run that is not terminal: waiting, where nothing but
 // timers, waits and children is outstanding.
 func (f *fold) status() drover.Status {
+	if g := f.s.Program; g != nil {
+		switch g.State {
+		case DriveBlocked:
+			return drover.StatusBlocked
+		case DriveQueued, DriveRunning:
+			return drover.StatusRunning
+		case DriveParked, DrivePausing, DriveOver:
+		}
+	}
 	if len(f.s.Ready) > 0 || f.s.Undo != nil {
 		return drover.StatusRunning
 	}
@@ -99,9 +116,7 @@ func (f *fold) status() drover.Status {
 func (f *fold) command(c *Command) {
 	switch {
 	case c.Verb == drover.VerbTick:
-		f.due(nil)
-		f.advance()
-		f.answer = struct{}{}
+		f.tick()
 	case c.Verb == drover.VerbStop && c.Stop != nil:
 		f.stop(c.Stop)
 	case c.Verb == drover.VerbDeliver && c.Deliver != nil:
@@ -110,6 +125,10 @@ func (f *fold) command(c *Command) {
 		f.result(c.Result)
 	case c.Verb == drover.VerbChild && c.Child != nil:
 		f.childEnded(c.Child)
+	case c.Verb == drover.VerbRecord && c.Record != nil:
+		f.record(c.Record)
+	case c.Verb == drover.VerbMeta && c.Meta != nil:
+		f.meta(c.Meta)
 	case c.Verb == drover.VerbClaimed && c.Claimed != nil:
 		f.claimed(c.Claimed)
 	case c.Verb == drover.VerbHeard && c.Heard != nil:
@@ -125,6 +144,19 @@ func (f *fold) command(c *Command) {
 	default:
 		f.refused = drover.Errorf(drover.CodeUnknownVerb, "run %s cannot be told to %q", f.s.Run, c.Verb)
 	}
+}
+
+// tick does what time asks for. One that no time asked for comes from somebody
+// who may have mended the body of a program.
+func (f *fold) tick() {
+	first := f.s.Deadline()
+	f.due(nil)
+	if g := f.s.Program; g != nil && g.State == DriveBlocked && (first == 0 || first > f.now) {
+		g.Idle = 0
+		f.drive()
+	}
+	f.advance()
+	f.answer = struct{}{}
 }
 
 func refuse(s *State, err *drover.Error) Step { return Step{State: s, Refused: err} }
@@ -151,6 +183,10 @@ func (f *fold) stop(req *drover.StopRequest) {
 	}
 	switch {
 	case f.s.Terminal():
+	case f.s.Program != nil && !req.Force:
+		f.stopProgram(reason(req), false)
+	case f.s.Program != nil:
+		f.endProgram(drover.StatusCancelled, drover.Errorf(drover.CodeStopped, "the run was stopped at once: %s", reason(req)))
 	case f.s.Undo != nil:
 		f.note("a stop came while the run compensates; it goes on: " + reason(req))
 	default:

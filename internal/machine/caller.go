@@ -13,7 +13,7 @@ func (s *State) Called(p *Plan, call drover.CallID, token string) bool {
 	if call.Run != s.Run || !hmac.Equal([]byte(Token(s.Secret, call.String())), []byte(token)) {
 		return false
 	}
-	if p == nil || p.Hash != s.Hash || len(p.nodes) != len(s.Nodes) || s.Terminal() {
+	if p = s.grown(p); p == nil || p.Hash != s.Hash || len(p.nodes) != len(s.Nodes) || s.Terminal() {
 		return false
 	}
 	f := fold{p: p, s: s}

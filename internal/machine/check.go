@@ -12,7 +12,7 @@ func (s *State) Check(p *Plan) error {
 	if why := s.sound(); why != "" {
 		return fmt.Errorf("run %s: %s", s.Run, why)
 	}
-	if p.Hash != s.Hash || len(p.nodes) != len(s.Nodes) {
+	if p = s.grown(p); p.Hash != s.Hash || len(p.nodes) != len(s.Nodes) {
 		return fmt.Errorf("run %s: the plan is of another definition", s.Run)
 	}
 	if err := s.checkHooks(p); err != nil {
@@ -36,6 +36,9 @@ func (s *State) Check(p *Plan) error {
 	busy, err := s.checkActive(p)
 	if err != nil {
 		return err
+	}
+	if s.Program != nil {
+		return s.checkProgram(busy)
 	}
 	return s.checkNodes(p, busy)
 }

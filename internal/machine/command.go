@@ -30,6 +30,8 @@ type Command struct {
 	Child   *drover.ChildMessage
 	Heard   *drover.HeardMessage
 	Claimed *drover.ClaimedMessage
+	Record  *drover.RecordRequest
+	Meta    *drover.MetaMessage
 	Hold    *drover.HoldRequest
 	Waiter  *drover.WaiterRequest // consume, release
 	Replay  *drover.ReplayMessage

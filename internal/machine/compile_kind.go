@@ -19,6 +19,7 @@ type source struct {
 	list     bool
 	formula  *formula
 	template string
+	fixed    *Value // what the body of a program gave
 }
 
 // formula is an expression, or a template of them.

@@ -59,7 +59,7 @@ func broken(why string) *drover.Error {
 
 // sound says what keeps the state from being worked with, or "".
 func (s *State) sound() string {
-	if s.Run == "" || len(s.Nodes) == 0 || len(s.Nodes) > drover.MaxNodes {
+	if s.Run == "" || len(s.Nodes) == 0 && s.Program == nil || len(s.Nodes) > drover.MaxNodes || s.Program != nil && len(s.Nodes) != len(s.Program.Slots) {
 		return "it has no run or no nodes"
 	}
 	for i := range s.Nodes {

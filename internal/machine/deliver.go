@@ -34,16 +34,21 @@ func (f *fold) deliver(m *drover.DeliverRequest, seq uint64) {
 	}
 	f.changed = true
 	if digest != "" {
-		const most = 2000
-		if len(f.s.Seen) >= most {
-			f.s.Seen = slices.Delete(f.s.Seen, 0, len(f.s.Seen)-most+1)
-		}
-		f.s.Seen = append(f.s.Seen, digest)
+		f.remember(digest)
 	}
 	f.before(m)
 	f.receive(m, seq)
 	f.advance()
 	f.answer = drover.DeliverReply{RunID: f.s.Run, Unread: len(f.s.Unread)}
+}
+
+// remember keeps a digest of what must not be taken twice, for a while.
+func (f *fold) remember(digest string) {
+	const most = 2000
+	if len(f.s.Seen) >= most {
+		f.s.Seen = slices.Delete(f.s.Seen, 0, len(f.s.Seen)-most+1)
+	}
+	f.s.Seen = append(f.s.Seen, digest)
 }
 
 // seen answers a delivery whose id has come before.
@@ -157,6 +162,9 @@ func (f *fold) deliverable(m *drover.DeliverRequest) *drover.Error {
 		return drover.Errorf(drover.CodeTerminal, "run %s is over (%s), and takes no more deliveries", f.s.Run, f.s.Status)
 	}
 	waits := f.p.waits[m.Name]
+	if len(waits) == 0 && f.s.Program != nil {
+		return nil // its body may wait for it later
+	}
 	if len(waits) == 0 {
 		known := "it has no waits"
 		if len(f.p.waits) > 0 {

@@ -36,7 +36,43 @@
 //   - Every effect is named by what the state holds, so that an [Owed] entry of
 //     a few bytes is enough to make it again: see [Effects].
 //   - A non-terminal state is waiting for something that will come: a call with
-//     a deadline, a timer, a delivery, a claim, a child. [State.Check] holds it to that.
+//     a deadline, a timer, a delivery, a claim, a child, a process that drives.
+//     [State.Check] holds it to that.
+//
+// # Programs
+//
+// A run whose definition is a program has a body in a process elsewhere, and a
+// [Program] in its state: the journal of the body, and who drives it. A drive is
+// one execution of the body from the top. What the journal has returns at once;
+// what it does not have comes as records, which a fold appends. What the body
+// asks for outside of its process is a node in a slot, made as a definition makes
+// one. When it ends, the journal says so, and the body is driven, or told.
+//
+//   - The journal only grows, in the order of the log: records of the body, and
+//     between them what happened to it. It begins anew only when the body does.
+//   - One process drives at a time. It is known by the number of the drive, by
+//     how often that was handed out (the fence), and by its instance. A higher
+//     fence takes over, if it has the whole journal; what is lower, or of another
+//     drive, is refused and changes nothing.
+//   - A record is taken once: a repeat is answered and changes nothing, also when
+//     it has ended the drive or the run, until there is another drive.
+//   - A drive parks only if its process knows the whole journal, and something is
+//     open that will end. What ends while the body is parked asks for a drive, and
+//     what the fold has written is in the request.
+//   - A drive that says nothing for 30 s is lost, one that panicked comes again
+//     after a pause, one that does not fit the journal waits for a tick. Drives
+//     in a row that add nothing to the journal are counted, and bounded.
+//   - A stop ends what is open, and leaves the rest to the body; it has no time
+//     limit but that of the run. When its time is up the body has a minute.
+//   - The record holds the latest entries, and the numbers where the others begin
+//     in the values bucket, so a step costs the same however many stand before it.
+//   - A slot is used again once its node is over, holds no token, and owes no
+//     start of a child that nobody waits for. No id of a node is used twice, as
+//     long as the body uses none of its ids twice between two beginnings: the
+//     machine refuses that of a node that is open, and cannot know the others.
+//
+// A wait that ended before the fold saw that the body had given it up has ended:
+// its delivery is in the journal, and is the body's to give to another wait.
 //
 // # What may not be assumed
 //

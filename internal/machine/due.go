@@ -27,6 +27,10 @@ func (s *State) Deadline() Millis {
 	if s.Undo == nil {
 		earlier(s.Due)
 	}
+	if s.Program != nil {
+		earlier(s.Program.Due)
+		earlier(s.Program.Limit)
+	}
 	for i := range s.Active {
 		m, _ := s.Active[i].ends()
 		earlier(m)
@@ -73,6 +77,10 @@ func (f *fold) due(speaks *drover.CallID) {
 			f.changed = true
 			f.timeUp(e.a, e.how)
 		}
+	}
+	if f.s.Program != nil {
+		f.programDue(whole)
+		return
 	}
 	if !whole {
 		return

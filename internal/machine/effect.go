@@ -19,6 +19,9 @@ const (
 	EffectTell     EffectKind = "tell"     // tell the parent how the run ended
 	EffectDone     EffectKind = "done"     // publish the outcome
 	EffectDeliver  EffectKind = "deliver"  // make an attempt to deliver the outcome to one subscriber, and send how it went as a heard command; to a function: queue Call with the outcome
+	EffectDrive    EffectKind = "drive"    // ask the process behind Inbox, if there is one and it answers, else any by the queue, to drive a program
+	EffectMeta     EffectKind = "meta"     // send changes of metadata to the parent
+	EffectNudge    EffectKind = "nudge"    // tell the process behind Inbox that the journal has Entries; may be lost
 	EffectList     EffectKind = "list"     // list a delivery among those that did not succeed at once
 	EffectUnlist   EffectKind = "unlist"   // and take it off that list
 	EffectClaim    EffectKind = "claim"    // claim the token of a hook, and send what became of it as a claimed command
@@ -37,7 +40,7 @@ type Owed struct {
 	Undo    bool          `json:"u,omitempty"` // of the compensation
 	Attempt int           `json:"a,omitempty"` // of a call, child or delivery; of a withdraw: the delivery whose call it takes back, 0: those of nodes
 	Index   int           `json:"x,omitempty"` // of the subscriber
-	Token   string        `json:"t,omitempty"` // of the hook
+	Token   string        `json:"t,omitempty"` // of the hook; of a cancel in a program: the function
 	Until   Millis        `json:"r,omitempty"` // of a release: the token stays taken until then; 0: it is free at once
 }
 
@@ -54,8 +57,11 @@ type Effect struct {
 	Start    *drover.StartRequest
 	Stop     *drover.StopRequest
 	Child    *drover.ChildMessage
+	Meta     *drover.MetaMessage
 	Outcome  *drover.Outcome
 	Delivery *Delivery
+	Drive    *drover.DriveRequest // without its input, which is Value
+	Entries  int
 	Value    Value
 	// Functions are the functions whose calls a withdraw takes back. Others may
 	// have calls of the run in the queue that are wanted: those that are told the

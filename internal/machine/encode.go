@@ -95,6 +95,17 @@ func (e *encoder) any(name string, v any) {
 	e.b = append(e.b, data...)
 }
 
+// plain is any for what holds JSON of users, which stays as it is.
+func (e *encoder) plain(name string, v any) {
+	data, err := rawjson.Encode(v)
+	if err != nil {
+		e.err = err
+		return
+	}
+	e.name(name)
+	e.b = append(e.b, data...)
+}
+
 func (e *encoder) state(s *State) {
 	e.raw(`{`)
 	e.int("V", int64(s.V))
@@ -157,6 +168,12 @@ func (e *encoder) rest(s *State) {
 	}
 	if s.Undo != nil {
 		e.any("und", s.Undo)
+	}
+	if s.Meta != nil {
+		e.any("met", s.Meta)
+	}
+	if s.Program != nil {
+		e.plain("prg", s.Program)
 	}
 	if len(s.Recall) > 0 {
 		e.any("rec", s.Recall)

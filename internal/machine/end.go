@@ -73,6 +73,9 @@ func (f *fold) halt() []Effect {
 	})
 	var children []Effect
 	f.s.Recall = nil
+	if g := f.s.Program; g != nil && g.State == DriveQueued && g.Drive == f.drives {
+		f.s.Recall = []drover.FunctionName{DriveFunction(f.p.Definition.Program, g.Version)}
+	}
 	for _, a := range active {
 		n := f.p.nodes[a.Node]
 		id := f.callID(n, a.Item, false, a.Attempt)

@@ -231,5 +231,8 @@ func (f *fold) cancel(n *node, id drover.CallID) Effect {
 	if e.Undo = id.Undo; id.Undo {
 		e.Call.Function = n.undo.function
 	}
+	if f.s.Program != nil { // the slot of the node may be another's by then
+		e.Token = string(n.function)
+	}
 	return e
 }

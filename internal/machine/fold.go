@@ -17,18 +17,22 @@ type fold struct {
 	now  Millis // latest time of the run
 	ceil Millis // the same, rounded up: deadlines count from here, so that none comes early
 
-	puts    []Put
-	effects []Effect
-	queue   []int    // nodes of which all that they need is over
-	failed  bool     // a node failed that must not
-	handed  bool     // a wait has handed back what it had collected
-	need    []string // keys of values that are missing
-	needed  map[string]bool
-	frozen  bool          // the state may not change
-	changed bool          // the state has to be committed
-	scope   scope         // what expressions see, kept from one evaluation to the next
-	answer  any           //
-	refused *drover.Error // the command is refused; nothing was changed
+	puts      []Put
+	effects   []Effect
+	queue     []int    // nodes of which all that they need is over
+	failed    bool     // a node failed that must not
+	handed    bool     // a wait has handed back what it had collected
+	need      []string // keys of values that are missing
+	needed    map[string]bool
+	frozen    bool          // the state may not change
+	changed   bool          // the state has to be committed
+	recording bool          // the process that drives the program is being answered
+	nudged    bool          // it has to be told that the journal has grown
+	drives    int           // of the program, before this fold
+	hush      int           // the body knows of the end of this node: its index, and 1; -1: of all
+	scope     scope         // what expressions see, kept from one evaluation to the next
+	answer    any           //
+	refused   *drover.Error // the command is refused; nothing was changed
 }
 
 // errMissing ends whatever needs a value that is not loaded. fold.need has the

@@ -143,7 +143,7 @@ func (w *world) randomClaim(d *dice) {
 
 // name is what is outstanding, as a call id without its run and attempt.
 func (w *world) name(a Active) string {
-	id := drover.CallID{Run: "r", Node: w.p.nodes[a.Node].id, Item: a.Item, Undo: a.Undo, Attempt: 1}.String()
+	id := drover.CallID{Run: "r", Node: w.plan().nodes[a.Node].id, Item: a.Item, Undo: a.Undo, Attempt: 1}.String()
 	return strings.TrimSuffix(strings.TrimPrefix(id, "r/"), "@1")
 }
 
@@ -153,7 +153,7 @@ func (w *world) end(g *graph, round int) {
 		w.t.Fatalf("nothing is outstanding: %s", w.record)
 	}
 	a := w.s.Active[round%len(w.s.Active)]
-	n := w.p.nodes[a.Node]
+	n := w.plan().nodes[a.Node]
 	id := fmt.Sprintf("%s@%d", w.name(a), a.Attempt)
 	fails := false
 	for _, x := range g.nodes {
@@ -313,6 +313,7 @@ func FuzzCommand(f *testing.F) {
 		"child": `{"call":"r/n#2/undo@1","child":"c"}`, "heard": `{"delivery_id":"r:terminal:0"}`, "bogus": `{}`,
 		"hold": `{"waiter":"a","for":"1m"}`, "consume": `{"waiter":"a"}`, "release": `{"waiter":"a"}`, "replay": `{"delivery_id":"r:terminal:0"}`,
 		"claimed": `{"hook":"t","claim":"r/n","proof":"x","revision":3}`,
+		"record":  `{"drive":1,"fence":1,"token":"t","instance":"i","records":[{"kind":"node","id":"a","step":{"sleep":"1s"}}],"end":{"status":"waiting"}}`,
 	} {
 		f.Add(verb, []byte(body))
 	}

@@ -70,7 +70,7 @@ func (f *fold) httpInput(n *node, item int) (Value, error) {
 			r.Headers[name] = appendText(nil, string(value))
 		}
 	}
-	if r.Body == nil && n.step.Input != nil {
+	if r.Body == nil && (n.step.Input != nil || n.input.fixed != nil && !n.input.fixed.zero()) {
 		if r.Body, err = f.raw(n.input, n, item); err != nil {
 			return Value{}, err
 		}

@@ -25,12 +25,12 @@ func (f *fold) advance() {
 			f.queue = f.queue[1:]
 			f.decide(i)
 		}
-		if f.failed || f.d.left == 0 || !f.fill() {
+		if f.failed || f.d.left == 0 && f.s.Program == nil || !f.fill() {
 			break
 		}
 	}
 	switch {
-	case len(f.need) > 0:
+	case len(f.need) > 0 || f.s.Program != nil:
 	case f.failed:
 		f.end(drover.StatusFailed, f.nodesFailed())
 	case f.d.left == 0:
@@ -169,6 +169,9 @@ func (f *fold) finish(i int, mark Mark, output Value, err *drover.Error) {
 		if f.d.unmet[user]--; f.d.unmet[user] == 0 {
 			f.queue = append(f.queue, user)
 		}
+	}
+	if f.s.Program != nil && !f.s.Terminal() {
+		f.nodeEnded(i)
 	}
 	f.hookOver(i, mark)
 }

@@ -20,8 +20,12 @@ func (p *Plan) CheckInput(run drover.RunID, input json.RawMessage) *drover.Error
 
 // CheckHook says why a run of the plan would have no use for a first delivery
 // to a token that it holds from its start, or nil. What a token with an
-// expression will be is not known here, so that one may be any.
+// expression will be is not known here, so that one may be any; nor is what the
+// body of a program will claim.
 func (p *Plan) CheckHook(token string, payload json.RawMessage) *drover.Error {
+	if p.Definition.Program != "" {
+		return nil
+	}
 	var able []*node
 	made := false
 	for _, n := range p.nodes {

@@ -109,6 +109,9 @@ func Compile(def *drover.Definition) (*Plan, error) {
 	if p.maxParallel == 0 {
 		p.maxParallel = drover.DefaultMaxParallel
 	}
+	if def.Program != "" {
+		return p, p.compileInput()
+	}
 	if err := p.compile(); err != nil {
 		return nil, drover.AsError(err, drover.CodeInvalidDefinition)
 	}
@@ -134,20 +137,28 @@ func (p *Plan) compile() error {
 	if err := p.order(compiled, reads); err != nil {
 		return err
 	}
-	var err error
-	if p.Definition.InputSchema != nil {
-		if p.input, err = schema.Compile(p.Definition.InputSchema); err != nil {
-			return fmt.Errorf("input_schema: %w", err)
-		}
+	if err := p.compileInput(); err != nil {
+		return err
 	}
 	if p.Definition.Output == nil {
 		return fmt.Errorf("it has no output: write output: {from: node:<id>}")
 	}
+	var err error
 	c := compiler{known: known, reads: map[drover.NodeID]bool{}}
 	if p.output, err = c.source(p.Definition.Output); err != nil {
 		return fmt.Errorf("output: %w", err)
 	}
 	p.close(c.reads)
+	return nil
+}
+
+func (p *Plan) compileInput() (err error) {
+	if p.Definition.InputSchema == nil {
+		return nil
+	}
+	if p.input, err = schema.Compile(p.Definition.InputSchema); err != nil {
+		return drover.AsError(fmt.Errorf("input_schema: %w", err), drover.CodeInvalidDefinition)
+	}
 	return nil
 }
 

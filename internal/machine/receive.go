@@ -91,6 +91,16 @@ func (c *Command) body(data []byte) *drover.Error {
 		if len(bytes.TrimSpace(data)) > 0 {
 			bad = read(c, data, c.Replay)
 		}
+	case drover.VerbRecord:
+		c.Record = &drover.RecordRequest{}
+		if bad = read(c, data, c.Record); bad == nil {
+			bad = checkRecord(c.Run, c.Record)
+		}
+	case drover.VerbMeta:
+		c.Meta = &drover.MetaMessage{}
+		if bad = read(c, data, c.Meta); bad == nil {
+			bad = checkMeta(c.Run, c.Meta)
+		}
 	case drover.VerbClaimed:
 		c.Claimed = &drover.ClaimedMessage{}
 		bad = read(c, data, c.Claimed)

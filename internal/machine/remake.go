@@ -10,7 +10,9 @@ import (
 // Those that were overtaken, such as a call that is not outstanding any more,
 // are left out. The only error is a *NeedError; the state stays as it is.
 func Effects(p *Plan, s *State, owed []Owed, v Values) ([]Effect, error) {
+	p = s.grown(p)
 	s.derive(p)
+	s.derived.plan = p
 	f := newFold(p, s, v)
 	f.frozen = true
 	for _, o := range owed {
@@ -45,6 +47,13 @@ func (f *fold) remake(o Owed) error {
 				f.effect(f.notify(o.Index))
 			}
 		}
+	case EffectDrive:
+		if g := f.s.Program; g != nil && g.Drive == o.Attempt && g.State == DriveQueued {
+			f.effect(f.driveEffect())
+		}
+	case EffectMeta:
+		f.remakeMeta(o.Attempt)
+	case EffectNudge: // the process asks by itself, a little later
 	case EffectList, EffectUnlist:
 		if o.Index >= 0 && o.Index < len(f.s.Notify) && f.s.Notify[o.Index].Listed == (o.Kind == EffectList) {
 			f.effect(f.listing(o.Index))
@@ -97,7 +106,7 @@ func (f *fold) remakeHook(o Owed) error {
 				f.effect(e)
 			}
 		}
-	case EffectCall, EffectCancel, EffectWithdraw, EffectStart, EffectStop, EffectTell, EffectDone, EffectDeliver, EffectList, EffectUnlist:
+	case EffectCall, EffectCancel, EffectWithdraw, EffectStart, EffectStop, EffectTell, EffectDone, EffectDeliver, EffectDrive, EffectMeta, EffectNudge, EffectList, EffectUnlist:
 	}
 	return nil
 }
@@ -105,6 +114,9 @@ func (f *fold) remakeHook(o Owed) error {
 // remakeNode makes an effect of a node or an item again.
 func (f *fold) remakeNode(o Owed) error {
 	i, ok := f.p.index[o.Node]
+	if !ok && f.s.Program != nil { // its slot is free by now
+		f.remakeGone(o)
+	}
 	if !ok {
 		return nil
 	}
@@ -120,7 +132,7 @@ func (f *fold) remakeNode(o Owed) error {
 	case EffectStop:
 		f.effect(f.stopChild(n, id))
 		return nil
-	case EffectCall, EffectStart, EffectTell, EffectDone, EffectDeliver, EffectList, EffectUnlist, EffectWithdraw, EffectClaim, EffectRelease, EffectHandOver, EffectRespond:
+	case EffectCall, EffectStart, EffectTell, EffectDone, EffectDeliver, EffectDrive, EffectMeta, EffectNudge, EffectList, EffectUnlist, EffectWithdraw, EffectClaim, EffectRelease, EffectHandOver, EffectRespond:
 	}
 	a := &Active{Node: i, Item: item, Attempt: o.Attempt}
 	if n.kind != drover.KindRun || o.Undo || !n.step.Run.Detach {
@@ -139,6 +151,19 @@ func (f *fold) remakeNode(o Owed) error {
 		f.effect(e)
 	}
 	return err
+}
+
+// remakeGone makes an effect again of a node that the body of a program does not
+// have any more.
+func (f *fold) remakeGone(o Owed) {
+	gone := &node{id: o.Node, function: drover.FunctionName(o.Token)}
+	id := f.callID(gone, o.Item-1, false, o.Attempt)
+	switch {
+	case o.Kind == EffectStop:
+		f.effect(f.stopChild(gone, id))
+	case o.Kind == EffectCancel && o.Token != "":
+		f.effect(f.cancel(gone, id))
+	}
 }
 
 // Compact names effects as a record keeps them: those of consecutive items as

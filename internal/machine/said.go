@@ -121,7 +121,7 @@ func (f *fold) said(i int) (*Claim, error) {
 // template gives.
 func (f *fold) tokenOf(n *node, raw json.RawMessage) (string, error) {
 	if n.hook.made {
-		return "h_" + f.token("hook/"+string(n.id)), nil
+		return f.tokenMade(n.id), nil
 	}
 	token, bad := hookText(raw)
 	if bad != "" {
@@ -132,6 +132,9 @@ func (f *fold) tokenOf(n *node, raw json.RawMessage) (string, error) {
 	}
 	return token, nil
 }
+
+// tokenMade is the token that a run makes for a node.
+func (f *fold) tokenMade(id drover.NodeID) string { return "h_" + f.token("hook/"+string(id)) }
 
 // checkToken says why text is no token, or nil.
 func checkToken(token string) error {

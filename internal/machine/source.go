@@ -26,6 +26,9 @@ func (f *fold) value(src *source, n *node, item int) (Value, error) {
 	if src == nil {
 		return Value{}, nil
 	}
+	if src.fixed != nil {
+		return *src.fixed, nil
+	}
 	if src.formula != nil {
 		raw, err := f.formula(src.formula, n, item)
 		return Value{JSON: raw}, err

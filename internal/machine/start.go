@@ -24,7 +24,9 @@ func begin(p *Plan, c *Command, v Values) (Step, error) {
 		return refuseStart(nil, c, bad), nil
 	}
 	s := newState(p, c)
+	p = s.grown(p)
 	s.derive(p)
+	s.derived.plan = p
 	f := newFold(p, s, v)
 	f.at(c.At)
 	f.changed = true
@@ -38,6 +40,10 @@ func begin(p *Plan, c *Command, v Values) (Step, error) {
 		if f.d.unmet[i] == 0 {
 			f.queue = append(f.queue, i)
 		}
+	}
+	if s.Program != nil {
+		s.Program.Since = f.now
+		f.drive()
 	}
 	f.advance()
 	f.sayBrought()
@@ -70,6 +76,9 @@ func newState(p *Plan, c *Command) *State {
 	}
 	if s.Workflow == "" {
 		s.Workflow = p.Name
+	}
+	if p.Definition.Program != "" {
+		s.Program = &Program{State: DriveParked}
 	}
 	for _, n := range slices.Concat(p.Definition.Notify, c.Start.Notify) {
 		s.Notify = append(s.Notify, Subscriber{Notify: n})

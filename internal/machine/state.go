@@ -53,6 +53,8 @@ type State struct {
 	Notes     []Note                `json:"nte,omitempty"` // the latest, oldest first
 	Dropped   int                   `json:"drp,omitempty"` // notes that had to make room
 	Undo      *Undo                 `json:"und,omitempty"` // since the run compensates
+	Meta      *Meta                 `json:"met,omitempty"` // metadata that programs change
+	Program   *Program              `json:"prg,omitempty"` // of a run whose definition is a program
 	Recall    []drover.FunctionName `json:"rec,omitempty"` // functions whose calls were outstanding when the run ended, sorted
 
 	derived *derived
@@ -163,6 +165,7 @@ type Undo struct {
 // derived is what follows from a state and its plan. It is made when a command
 // is applied to a state that was just decoded, and kept up to date after.
 type derived struct {
+	plan     *Plan              // of a program: with the nodes of its body
 	unmet    []int32            // of each node: dependencies that are not over
 	left     int                // nodes of the output's closure that are not over
 	calls    int                // calls and children in flight

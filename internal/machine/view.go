@@ -16,6 +16,7 @@ const fewItems = 20
 // View shows a run, without its secret. With all, outputs that are not inline
 // are shown as far as v has them, and so is each item of every fan-out.
 func View(p *Plan, s *State, v Values, all bool) drover.Run {
+	p = s.grown(p)
 	w := viewer{p: p, s: s, v: v, all: all, undo: compensations(p, s)}
 	r := drover.Run{
 		ID: s.Run, Workflow: s.Workflow, Definition: s.Hash, Status: s.Status, Error: s.Error, Tags: maps.Clone(s.Tags),
@@ -30,7 +31,13 @@ func View(p *Plan, s *State, v Values, all bool) drover.Run {
 		r.Parent = &call
 	}
 	for i := range s.Nodes {
-		r.Nodes = append(r.Nodes, w.node(i))
+		if s.Program == nil || s.Program.Slots[i].ID != "" {
+			r.Nodes = append(r.Nodes, w.node(i))
+		}
+	}
+	r.Program = s.program(p)
+	if s.Meta != nil {
+		r.Metadata = maps.Clone(s.Meta.Values)
 	}
 	for i := range s.Notify {
 		r.Deliveries = append(r.Deliveries, s.delivery(i))
@@ -46,6 +53,7 @@ func View(p *Plan, s *State, v Values, all bool) drover.Run {
 
 // ViewNode shows one node of a run, as View does, or false where there is none.
 func ViewNode(p *Plan, s *State, v Values, id drover.NodeID, all bool) (drover.Node, bool) {
+	p = s.grown(p)
 	i, ok := p.index[id]
 	if !ok {
 		return drover.Node{}, false
@@ -59,6 +67,7 @@ func ViewNode(p *Plan, s *State, v Values, id drover.NodeID, all bool) (drover.N
 // *NeedError, or a *drover.Error: no such node or item, or it has no output,
 // and why.
 func Output(p *Plan, s *State, v Values, id drover.NodeID, item *int) (drover.NodeStatus, json.RawMessage, error) {
+	p = s.grown(p)
 	i, mark, bad := s.locate(p, id, item)
 	if bad != nil {
 		return "", nil, bad
@@ -117,6 +126,7 @@ func (s *State) locate(p *Plan, id drover.NodeID, item *int) (int, Mark, *drover
 
 // ViewKeys lists the keys of the values that View with all shows.
 func ViewKeys(p *Plan, s *State) []string {
+	p = s.grown(p)
 	keys := key(key(nil, s.Input), s.Result)
 	for i := range s.Nodes {
 		keys = nodeKeys(p, s, i, keys)

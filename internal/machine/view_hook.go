@@ -15,6 +15,7 @@ func Held(p *Plan, s *State, token string) (unread int, until Millis, ok bool) {
 	if at < 0 || s.Hooks[at].Mark == HookHanded {
 		return 0, 0, false
 	}
+	p = s.grown(p)
 	for i := range s.Active {
 		a := &s.Active[i]
 		if n := p.nodes[a.Node]; a.Kind == ActiveWait && n.hooked() && s.hookOf(n.target) == at && a.Due > 0 && (until == 0 || a.Due < until) {

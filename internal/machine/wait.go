@@ -72,16 +72,22 @@ func (s *State) fits(p *Plan, i int, name, token string) bool {
 // fresh holds what was accepted before the node had asked for its token to the
 // schema of the node, which was not known for it then. It fails the node where
 // the payload does not fit.
+// So may what came for a program whose body had not asked for it.
 func (f *fold) fresh(i int, u Unread) bool {
 	n := f.p.nodes[i]
-	if u.Hook == "" || f.p.nodes[n.target].payload == nil || !f.s.Hooks[f.s.hookOf(n.target)].Brought {
+	contract := n.payload
+	if u.Hook != "" {
+		contract = f.p.nodes[n.target].payload
+	}
+	early := f.s.Program != nil || u.Hook != "" && f.s.Hooks[f.s.hookOf(n.target)].Brought
+	if contract == nil || !early {
 		return true
 	}
 	raw, err := f.load(u.Payload)
 	if err != nil {
 		return false
 	}
-	if err := validate(f.p.nodes[n.target].payload, raw); err != nil {
+	if err := validate(contract, raw); err != nil {
 		f.spoilWait(i, drover.Errorf(drover.CodeInvalidInput, "a delivery that came before node %s does not fit its schema: %s", n.id, err))
 		return false
 	}

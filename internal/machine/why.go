@@ -17,6 +17,9 @@ func Why(p *Plan, s *State) []drover.Reason {
 		return s.untold()
 	}
 	var list []drover.Reason
+	if p = s.grown(p); s.Program != nil {
+		list = s.whyDriven(p)
+	}
 	for _, g := range s.groups(p) {
 		list = append(list, g.reason())
 	}

@@ -28,6 +28,7 @@ type world struct {
 	stored  map[string]json.RawMessage
 	last    Step
 	sparing bool // no checks that cost much
+	watch   func(Step)
 }
 
 func compileText(t testing.TB, text string) *Plan {
@@ -72,8 +73,15 @@ func (w *world) send(c *Command) Step {
 	w.last = step
 	w.s = step.State
 	w.after(step, before, loaded)
+	if w.watch != nil {
+		w.watch(step)
+	}
 	return step
 }
+
+// plan is the plan of the run, with the nodes that the body of a program has
+// asked for.
+func (w *world) plan() *Plan { return w.s.grown(w.p) }
 
 func (w *world) load(keys []string, into map[string]json.RawMessage) {
 	w.t.Helper()
@@ -139,9 +147,9 @@ func (w *world) checkRemake(step Step, loaded map[string]json.RawMessage) {
 	if err != nil {
 		w.t.Fatalf("effects: %v", err)
 	}
-	made := slices.Clone(step.Effects)
-	if len(effects) < len(made) { // a call that was answered in the fold that made it
-		f := fold{p: w.p, s: s}
+	made := slices.DeleteFunc(slices.Clone(step.Effects), func(e Effect) bool { return e.Kind == EffectNudge }) // which may be lost
+	if len(effects) < len(made) {                                                                               // a call that was answered in the fold that made it
+		f := fold{p: s.grown(w.p), s: s}
 		made = slices.DeleteFunc(made, func(e Effect) bool { return e.Kind == EffectCall && f.outstanding(&e.Call.ID, ActiveCall) < 0 })
 	}
 	if len(effects) != len(made) {
@@ -258,11 +266,13 @@ func (w *world) view() drover.Run {
 
 func (w *world) node(id drover.NodeID) drover.Node {
 	w.t.Helper()
-	i, ok := w.p.index[id]
-	if !ok {
-		w.t.Fatalf("no node %s", id)
+	for _, n := range w.view().Nodes {
+		if n.ID == id {
+			return n
+		}
 	}
-	return w.view().Nodes[i]
+	w.t.Fatalf("no node %s", id)
+	return drover.Node{}
 }
 
 func (w *world) wantStatus(want drover.Status) {
@@ -342,6 +352,10 @@ func effectName(e Effect) string {
 		return fmt.Sprintf("respond %d to %s", e.Status, e.Inbox)
 	case EffectList, EffectUnlist:
 		return fmt.Sprintf("%s %d", e.Kind, e.Index)
+	case EffectDrive:
+		return fmt.Sprintf("drive %d by %s", e.Attempt, e.Call.Function)
+	case EffectNudge:
+		return fmt.Sprintf("nudge %s", e.Inbox)
 	case EffectTell, EffectDone:
 	}
 	return string(e.Kind)

@@ -180,6 +180,11 @@ func (p *Partition) owe(r *run, state *machine.State, res Result) {
 		p.fetch(r, need.Keys, func() { p.owe(r, state, res) })
 		return
 	}
+	for i := range effects {
+		if d := effects[i].Drive; d != nil {
+			d.Partial = true // somebody may have been asked, and have recorded since
+		}
+	}
 	p.owes(r, p.act(r, state.Applied, owed, effects), state, res)
 }
 

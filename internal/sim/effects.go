@@ -39,6 +39,8 @@ func (w *World) act(o *owner, e *machine.Effect) {
 		req.Input = w.value(e.Value)
 		w.starts[e.To] = &req
 		w.append(e.To, drover.VerbStart, req)
+	case machine.EffectMeta:
+		w.append(e.To, drover.VerbMeta, e.Meta)
 	case machine.EffectStop:
 		w.append(e.To, drover.VerbStop, e.Stop)
 	case machine.EffectTell:

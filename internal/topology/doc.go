@@ -7,6 +7,7 @@
 //	stream DROVER_CALLS   calls that no function has done, a work queue
 //	stream DROVER_DONE    outcomes, in the order in which runs ended
 //	stream DROVER_DEAD    commands that could not be folded, the latest 64 MiB
+//	stream DROVER_STREAMS what programs write for their readers, for as long as the run is kept
 //	bucket DROVER_RUNS    records
 //	bucket DROVER_VALUES  values that are too big for their record
 //	bucket DROVER_DELIVERIES  hints which deliveries of outcomes did not succeed at once

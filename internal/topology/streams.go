@@ -30,6 +30,7 @@ func streams(n subjects.Names, s Settings) []jetstream.StreamConfig {
 		calls(n, s),
 		outcomes(n, s),
 		deadLetters(n, s),
+		chunks(n, s),
 		bucket(n.Runs(), "records of runs", s, leaderOnly),
 		bucket(n.Values(), "values that are too big for their records", s, anyReplica),
 		bucket(n.Definitions(), "definitions and registered names", s, anyReplica),
@@ -104,6 +105,15 @@ func deadLetters(n subjects.Names, s Settings) jetstream.StreamConfig {
 	c.MaxBytes = maxDead
 	c.Discard = jetstream.DiscardOld
 	c.AllowDirect = true
+	return c
+}
+
+// chunks is the stream of the streams of programs. They go with their run.
+func chunks(n subjects.Names, s Settings) jetstream.StreamConfig {
+	c := base(n.Streams(), "what programs write for their readers", s)
+	c.Subjects = []string{n.StreamAll()}
+	c.AllowDirect = true
+	c.AllowAtomicPublish = true
 	return c
 }
 

@@ -1,0 +1,95 @@
+package dispatcher
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/machine"
+	"github.com/droverhq/drover/internal/rawjson"
+)
+
+// keptTime is how long a process that has the body of a run in memory may take to
+// say that it drives it.
+const keptTime = 100 * time.Millisecond
+
+// drive asks for a drive of a program: the process that has its body in memory,
+// else any by the queue.
+func (d *Dispatcher) drive(e *machine.Effect, in input, done func(error)) {
+	if e.Inbox == "" || d.opts.Names.Foreign(e.Inbox) != nil || !d.begin() {
+		d.queueDrive(e, in, done)
+		return
+	}
+	go func() {
+		defer d.inflight.Done()
+		if !d.kept(e) {
+			d.queue.push(func() { d.queueDrive(e, in, done) })
+			return
+		}
+		done(nil)
+	}()
+}
+
+// kept asks the process that has the body in memory. Nobody may be there.
+func (d *Dispatcher) kept(e *machine.Effect) bool {
+	data, err := rawjson.Encode(e.Drive)
+	if err != nil || int64(len(data)) > d.opts.Conn.MaxPayload() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(d.ends, keptTime)
+	defer cancel()
+	m, err := d.opts.Conn.RequestWithContext(ctx, e.Inbox, data)
+	if err != nil {
+		return false
+	}
+	var reply struct {
+		Taken bool `json:"taken"`
+	}
+	return json.Unmarshal(m.Data, &reply) == nil && reply.Taken
+}
+
+// queueDrive queues a drive. What does not fit is read by whoever takes it.
+func (d *Dispatcher) queueDrive(e *machine.Effect, in input, done func(error)) {
+	req := *e.Drive
+	req.Token = ""    // it is in the header
+	if req.From > 0 { // that was for a process that has the others, and may drive by now
+		req.Journal, req.From, req.Partial = nil, 0, true
+	}
+	if e.Value.Key != "" {
+		req.Partial = true
+	} else {
+		req.Input = orNull(in.json)
+	}
+	data, err := rawjson.Encode(&req)
+	if err != nil {
+		done(err)
+		return
+	}
+	msg := d.callMessage(e.Call, data)
+	d.orElse(msg, done, func() {
+		req.Input, req.Journal, req.Partial = nil, nil, true
+		small, err := rawjson.Encode(&req)
+		if err != nil {
+			done(err)
+			return
+		}
+		d.publish(&nats.Msg{Subject: msg.Subject, Header: msg.Header, Data: small}, done)
+	})
+}
+
+// nudge tells the process that drives a program that its journal has grown.
+func (d *Dispatcher) nudge(e *machine.Effect) {
+	data, err := json.Marshal(struct {
+		RunID   drover.RunID `json:"run_id"`
+		Entries int          `json:"entries"`
+	}{e.Run, e.Entries})
+	if err == nil {
+		err = d.opts.Conn.Publish(d.opts.Names.Nudge(e.Inbox), data)
+	}
+	if err != nil {
+		d.quiet.Debug().Err(err).Str("run", string(e.Run)).Msg("the process that drives a program was not told of news; it asks by itself")
+	}
+}

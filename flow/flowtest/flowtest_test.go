@@ -1,0 +1,87 @@
+package flowtest_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/droverhq/drover/flow"
+	"github.com/droverhq/drover/flow/flowtest"
+)
+
+// recorder is a test that may fail.
+type recorder struct {
+	testing.TB
+	said []string
+}
+
+func (r *recorder) Helper()                  {}
+func (r *recorder) Context() context.Context { return context.Background() }
+func (r *recorder) Errorf(format string, args ...any) {
+	r.said = append(r.said, fmt.Sprintf(format, args...))
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+// failure gives what a test of a program says.
+func failure(t *testing.T, def *flow.Def, script flowtest.Script) string {
+	t.Helper()
+	r := &recorder{TB: t}
+	done := make(chan bool)
+	go func() {
+		defer close(done)
+		flowtest.Check(r, def, nil, script)
+	}()
+	<-done
+	return strings.Join(r.said, "\n")
+}
+
+func TestProgramsThatAreNotTheSameEachTimeAreFound(t *testing.T) {
+	nap := func(run *flow.Run, id string) error { return run.Sleep(id, time.Hour) }
+	calls := 0
+	for _, c := range []struct {
+		name string
+		body func(run *flow.Run) error
+		says string
+	}{
+		{"a good one", func(run *flow.Run) error { return nap(run, "a") }, ""},
+		{"wall clock in an id", func(run *flow.Run) error { return nap(run, fmt.Sprint(time.Now().UnixNano())) }, "the body is not the same in every drive"},
+		{"wall clock in an input", func(run *flow.Run) error {
+			_, err := flow.Call[any](run, "c", "f", time.Now().UnixNano())
+			return err
+		}, "operation 1 is node \"c\""},
+		{"order of a map", func(run *flow.Run) error {
+			for key := range map[string]int{"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6} {
+				if err := nap(run, key); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, "does not fit the journal"},
+		{"what changes", func(run *flow.Run) error {
+			if calls++; calls%2 == 0 {
+				return nil
+			}
+			return nap(run, "a")
+		}, "does not fit the journal"},
+		{"a wait without end", func(run *flow.Run) error {
+			_, err := flow.Wait[any](run, "w", "never")
+			return err
+		}, "the run waits for w"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			def := flow.Program("p", func(run *flow.Run, _ any) (any, error) { return nil, c.body(run) })
+			got := failure(t, def, func(e *flowtest.Env) { e.Function("f", func(json.RawMessage) (any, error) { return nil, nil }) })
+			if c.says == "" && got != "" || !strings.Contains(got, c.says) {
+				t.Errorf("it says %q, want %q", got, c.says)
+			}
+		})
+	}
+}

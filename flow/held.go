@@ -1,0 +1,217 @@
+package flow
+
+import (
+	"container/list"
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/droverhq/drover"
+)
+
+// held are the runs whose bodies this server drives, or keeps while they wait.
+type held struct {
+	*Server
+	inbox string // where the server takes drives of bodies that it keeps
+
+	mu       sync.Mutex
+	runs     map[drover.RunID]*holding
+	waiting  list.List // of runs, the one that waits for longest first
+	direct   int       // drives that were asked for directly
+	draining bool
+	calls    context.Context //nolint:containedctx // of drives that were asked for directly
+	endCalls context.CancelFunc
+	running  sync.WaitGroup
+	working  sync.WaitGroup // functions of steps
+}
+
+// holding is one run.
+type holding struct {
+	body   *Body
+	drive  int // that is under way, or was last
+	fence  int
+	cancel context.CancelFunc // nil: it waits
+	over   chan struct{}      // closed when the drive that is under way has ended
+	place  *list.Element      // among those that wait
+}
+
+func newHeld(s *Server) *held {
+	h := &held{Server: s, inbox: s.nc.NewInbox(), runs: map[drover.RunID]*holding{}}
+	h.calls, h.endCalls = context.WithCancel(context.Background())
+	return h
+}
+
+// drive drives a run. A drive of it that is under way here is an older one: it
+// ends first.
+func (h *held) drive(ctx context.Context, def *Def, req *drover.DriveRequest, fence int) error {
+	outer := ctx
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	run, ok := h.enter(ctx, cancel, def, req, fence)
+	if !ok {
+		return driven(outer, context.Cause(ctx))
+	}
+	end, err := run.body.Drive(ctx, req, fence)
+	h.leave(req.RunID, run, end)
+	return driven(outer, err)
+}
+
+// enter makes a run that of a drive. It is not ok where a newer one has it.
+func (h *held) enter(ctx context.Context, cancel context.CancelFunc, def *Def, req *drover.DriveRequest, fence int) (*holding, bool) {
+	for {
+		h.mu.Lock()
+		run := h.runs[req.RunID]
+		if run == nil {
+			run = &holding{body: def.NewBody(h.fleet, h.bodyOptions())}
+			run.body.working = &h.working
+			h.runs[req.RunID] = run
+		}
+		if run.cancel == nil {
+			h.begin(run, cancel, req.Drive, fence)
+			h.mu.Unlock()
+			return run, true
+		}
+		if req.Drive < run.drive || req.Drive == run.drive && fence <= run.fence {
+			h.mu.Unlock()
+			return nil, false
+		}
+		run.cancel()
+		over := run.over
+		h.mu.Unlock()
+		select {
+		case <-over:
+		case <-ctx.Done():
+			return nil, false
+		}
+	}
+}
+
+// begin notes that a drive is under way. The lock is held.
+func (h *held) begin(run *holding, cancel context.CancelFunc, drive, fence int) {
+	run.cancel, run.drive, run.fence, run.over = cancel, drive, fence, make(chan struct{})
+	if run.place != nil {
+		h.waiting.Remove(run.place)
+		run.place = nil
+	}
+}
+
+// leave notes that a drive has ended. Where the body waits it is kept; of too many
+// the one that waits for longest is dropped.
+func (h *held) leave(id drover.RunID, run *holding, end *drover.DriveEnd) {
+	h.mu.Lock()
+	run.cancel = nil
+	close(run.over)
+	var drop []*Body
+	if end != nil && run.body.Kept() && !h.draining {
+		run.place = h.waiting.PushBack(id)
+		for h.waiting.Len() > max(h.opts.KeepBodies, 0) {
+			drop = append(drop, h.evict())
+		}
+	} else {
+		drop = append(drop, run.body)
+		delete(h.runs, id)
+	}
+	h.mu.Unlock()
+	for _, body := range drop {
+		body.Close()
+	}
+}
+
+// evict takes the one that waits for longest off. The lock is held.
+func (h *held) evict() *Body {
+	first := h.waiting.Front()
+	id, _ := h.waiting.Remove(first).(drover.RunID)
+	body := h.runs[id].body
+	delete(h.runs, id)
+	return body
+}
+
+func (h *held) bodyOptions() BodyOptions {
+	o := BodyOptions{Instance: h.opts.Instance, Version: h.opts.Version, Beat: beatEvery}
+	if h.opts.KeepBodies > 0 {
+		o.Keep = h.inbox
+	}
+	return o
+}
+
+// request takes the drive of a body that is kept, if it can begin at once.
+func (h *held) request(m *nats.Msg) {
+	req := &drover.DriveRequest{}
+	taken := json.Unmarshal(m.Data, req) == nil && h.takeDirect(req)
+	answer := []byte(`{"taken":false}`)
+	if taken {
+		answer = []byte(`{"taken":true}`)
+	}
+	_ = m.Respond(answer)
+}
+
+func (h *held) takeDirect(req *drover.DriveRequest) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	run := h.runs[req.RunID]
+	if run != nil && run.cancel != nil && req.Drive == run.drive {
+		return true // an owner that asked before is gone, and another one asks again
+	}
+	if run == nil || run.cancel != nil || h.draining || h.direct >= h.opts.Concurrency*len(h.programs) || req.Drive <= run.drive {
+		return false
+	}
+	ctx, cancel := context.WithCancel(h.calls)
+	h.begin(run, cancel, req.Drive, 1)
+	h.direct++
+	h.running.Go(func() {
+		defer cancel()
+		end, _ := run.body.Drive(ctx, req, 1)
+		h.leave(req.RunID, run, end)
+		h.mu.Lock()
+		h.direct--
+		h.mu.Unlock()
+	})
+	return true
+}
+
+func (h *held) nudge(id drover.RunID, entries int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if run := h.runs[id]; run != nil && run.cancel != nil {
+		run.body.Nudge(entries)
+	}
+}
+
+// returnTime is how long functions of steps may take to return once their contexts
+// have ended.
+const returnTime = 5 * time.Second
+
+// drain waits for drives that were asked for directly, drops all bodies, and waits
+// for the functions of steps that still run.
+func (h *held) drain(patience time.Duration) error {
+	h.mu.Lock()
+	h.draining = true
+	h.mu.Unlock()
+	late := time.AfterFunc(patience, h.endCalls)
+	h.running.Wait()
+	late.Stop()
+	h.endCalls()
+	h.mu.Lock()
+	var drop []*Body
+	for h.waiting.Len() > 0 {
+		drop = append(drop, h.evict())
+	}
+	h.mu.Unlock()
+	for _, body := range drop {
+		body.Close()
+	}
+	returned := make(chan struct{})
+	go func() {
+		h.working.Wait()
+		close(returned)
+	}()
+	select {
+	case <-returned:
+		return nil
+	case <-time.After(returnTime):
+		return drover.Errorf(drover.CodeTimeout, "functions of steps do not return although their contexts ended: return when ctx.Done() is closed")
+	}
+}

@@ -1,0 +1,5 @@
+package flow_test
+
+import "encoding/json"
+
+type raw = json.RawMessage

@@ -1,0 +1,124 @@
+package machine
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/droverhq/drover"
+)
+
+// A step costs the same however many stand before it: the record stays small,
+// and what it does not have any more is in segments, all of it.
+func TestPrograms16ThousandSteps(t *testing.T) {
+	w := newProgram(t, "")
+	w.sparing = true
+	d := w.driven()
+	written := func(from int) (bytes, biggest int) { // records and puts of a hundred steps
+		for i := range 100 {
+			n := from + i
+			d.say(stepped(fmt.Sprintf("step-%04d", n), fmt.Sprintf(`{"number":%d,"text":%q}`, n, "some hundred bytes or so of what a step gives, so that it is neither big nor small")))
+			for _, put := range w.last.Puts {
+				bytes += len(put.JSON)
+			}
+			bytes += len(w.record)
+			biggest = max(biggest, len(w.record))
+		}
+		return bytes, biggest
+	}
+	first, biggest := written(0)
+	for i := 100; i < 900; i += 100 {
+		_, most := written(i)
+		biggest = max(biggest, most)
+	}
+	last, most := written(900)
+	t.Logf("%d bytes for the first hundred, %d for the last; the biggest record has %d", first, last, max(biggest, most))
+	if max(biggest, most) > 64<<10 || last > first*5/4 {
+		t.Fatalf("%d bytes for the first hundred, %d for the last; the biggest record has %d", first, last, max(biggest, most))
+	}
+	if err := w.s.Check(w.p); err != nil {
+		t.Fatal(err)
+	}
+	lines := w.lines()
+	for i, l := range lines {
+		if l.ID != fmt.Sprintf("step-%04d", i) || l.Output.JSON == nil {
+			t.Fatalf("line %d is %+v", i, l)
+		}
+	}
+	if len(lines) != 1000 || len(w.s.Program.Segments) < 7 {
+		t.Fatalf("%d lines, segments %v", len(lines), w.s.Program.Segments)
+	}
+	for _, from := range []int{1, 2, 129, 130, 1000, 1001} {
+		var segments []json.RawMessage
+		for _, key := range w.s.JournalKeys(from) {
+			segments = append(segments, w.stored[key])
+		}
+		list, err := w.s.Journal(from, segments, nil)
+		if err != nil || len(list) != 1001-from || len(list) > 0 && (list[0].Number != from || list[0].ID != lines[from-1].ID) {
+			t.Fatalf("%d entries from %d on (%v)", len(list), from, err)
+		}
+	}
+	// A process that knows less than the record has is told to read the journal.
+	d.have = 10
+	if d.say(); !d.reply.Partial || d.reply.New != nil {
+		t.Fatalf("%+v", d.reply)
+	}
+	d.complete(`1`)
+}
+
+// What a program has open leaves nothing behind in its record when it is over.
+func TestProgramRecordsStaySmall(t *testing.T) {
+	w := newProgram(t, "")
+	w.sparing = true
+	size := 0
+	for round := range 40 {
+		var open []drover.Entry
+		for i := range 20 {
+			open = append(open, asked(fmt.Sprintf("f%d-%d", round, i), `{"call":"f","retry":{"max_attempts":2,"initial":"1s"}}`, string(quoted(1500))))
+		}
+		w.driven().park(open...)
+		for i := range 20 {
+			w.fail(fmt.Sprintf("f%d-%d@1", round, i), *bad("no"))
+		}
+		w.pass(2e9).tick()
+		for i := range 20 {
+			w.ok(fmt.Sprintf("f%d-%d@2", round, i), string(quoted(1500)))
+		}
+		if err := w.s.Check(w.p); err != nil {
+			t.Fatal(err)
+		}
+		if round == 3 {
+			size = len(w.record)
+		}
+		w.driven().say()
+	}
+	if len(w.record) > size*3/2+2000 || w.s.Kept != 0 || len(w.s.Program.Slots) != 0 {
+		t.Fatalf("%d bytes after some rounds, %d after many; %d of errors", size, len(w.record), w.s.Kept)
+	}
+	if got := len(w.lines()); got != 40*40 {
+		t.Fatal(got)
+	}
+}
+
+// The golden record of a program is read for ever.
+func TestGoldenRecordOfAProgram(t *testing.T) {
+	w := newProgram(t, `,"compute_timeout":"1h"`)
+	d := w.driven()
+	d.version, d.keep = "2", "_INBOX.kept"
+	d.say(stepped("a", `{"x":"<1>"}`), asked("h", `{"wait":{"hook":"t","hold":true}}`, ""), asked("f", `{"call":"f"}`, string(quoted(3000))), asked("c", `{"run":{"workflow":"sub"}}`, `1`))
+	w.owned("h", "t")
+	w.deliverHook("t", `1`, "one")
+	d.say(drover.Entry{Kind: drover.EntryAttempt, ID: "b", Attempt: 1, Error: bad("no"), Pause: drover.Duration(60e9)}, drover.Entry{Kind: drover.EntryValue, ID: "v", Output: raw(`true`)})
+	w.fail("f@1", *bad("gone"))
+	writeGolden(t, "testdata/record-v2-program.json", w)
+	w.s = readGolden(t, "testdata/record-v2-program.json")
+	if got := w.encode(w.s); string(got) != string(w.record) {
+		t.Errorf("the record is now\n%s\nand was\n%s", w.record, got)
+	}
+	w.wantJournal(`step a {"x":"<1>"}`, "node h", "node f", "node c", "ended h 1", "attempt b@1 !x", "value v true", "ended f !x")
+	d.say().end(drover.DriveWaiting, stepped("z", `1`))
+	w.child("c@1", drover.StatusCompleted, `2`, nil)
+	if e := w.effect(EffectDrive); e.Inbox != "_INBOX.kept" || e.Drive.Version != "2" || e.Drive.From != 10 {
+		t.Fatalf("%s", show(e))
+	}
+}
