@@ -71,6 +71,8 @@ func checkURL(text string) string {
 func (n *Notify) checkOwn() (key, why string) {
 	const name = 128
 	switch b := n.Batch; {
+	case strings.HasPrefix(n.Secret, "whsec_"): // not shown
+		return "secret", "secret is a secret, and must be the name that the workers know it by: put it into their file, and give the name"
 	case n.Secret != "" && n.URL == "":
 		return "secret", "secret goes with url only: leave it out"
 	case len(n.Secret) > name || !utf8.ValidString(n.Secret):
@@ -141,7 +143,7 @@ func unpublishable(subject string) string {
 	if strings.HasPrefix(tokens[0], "$") {
 		return "subjects that begin with $ are the server's"
 	}
-	if len(tokens) > 1 && tokens[0] == "drover" && tokens[1] != "api" {
+	if tokens[0] == "drover" {
 		return "it is Drover's own"
 	}
 	return ""

@@ -19,6 +19,10 @@ import (
 // storePause is between attempts to store what was heard of a delivery.
 const storePause = 200 * time.Millisecond
 
+// maxAdopted is how many deliveries of a target are looked at for one that waits:
+// what is dead is listed too.
+const maxAdopted = 512
+
 // headroom is what the headers of an outcome may take of a message.
 const headroom = 4 << 10
 
@@ -95,17 +99,18 @@ func (d *Dispatcher) store(msg *nats.Msg) {
 // when they were first tried: their last owner knew which subscribers are there,
 // and this one has to find out.
 func (d *Dispatcher) Adopt(ctx context.Context) error {
-	known := map[string]bool{}
+	known := map[string]int{} // how many were looked at, or enough
 	var failed error
 	err := d.opts.Deliveries.Scan(ctx, "", func(key string) bool {
 		target, _, _ := strings.Cut(key, ".")
 		partition, run, i, ok := subjects.DeliveryOfKey(key)
-		if !ok || known[target] || !d.opts.Owns(partition) {
+		if !ok || known[target] >= maxAdopted || !d.opts.Owns(partition) {
 			return true
 		}
+		known[target]++
 		var job *delivery.Job
 		if job, failed = d.Load(ctx, run, i); job != nil {
-			known[target] = true
+			known[target] = maxAdopted
 			d.deliverer.Found(job)
 		}
 		return failed == nil
@@ -130,10 +135,14 @@ func (d *Dispatcher) Load(ctx context.Context, run drover.RunID, subscriber int)
 	if errors.Is(err, drover.CodeNotFound) {
 		return nil, d.unlistGone(ctx, run)
 	}
+	if errors.Is(err, drover.CodeInternal) { // it is of a newer version, or broken: its own owner will say so
+		d.quiet.Warn().Err(err).Str("run", string(run)).Msg("a delivery that waits cannot be read")
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	e, pending := machine.Redeliver(state, subscriber)
+	e, pending := machine.Redeliver(state, subscriber, time.Now())
 	if !pending {
 		d.unlistOver(state, subscriber)
 		return nil, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/machine"
 	"github.com/droverhq/drover/internal/rawjson"
+	"github.com/droverhq/drover/subjects"
 )
 
 // keptTime is how long a process that has the body of a run in memory may take to
@@ -69,6 +70,8 @@ func (d *Dispatcher) queueDrive(e *machine.Effect, in input, done func(error)) {
 		return
 	}
 	msg := d.callMessage(e.Call, data)
+	// A copy would be another drive of the same number, with an old journal.
+	msg.Header.Set(subjects.HeaderMessageID, e.Call.ID.String())
 	d.orElse(msg, done, func() {
 		req.Input, req.Journal, req.Partial = nil, nil, true
 		small, err := rawjson.Encode(&req)

@@ -76,8 +76,8 @@ func (b *Body) Nudge(entries int) {
 // Drive executes the body until it ends or parks, and gives how. Where it parks
 // it stays in memory, if it may, and goes on from there with the next drive. An
 // error with the code fenced says that another process has the drive, or that the
-// run is over: nothing is left to do. Any other is that of ctx: the drive has to
-// be given to somebody else.
+// run is over: nothing is left to do. With any other, that of ctx among them, the
+// drive has to be given to somebody else.
 //
 // A request that was handed out before is Partial: the journal may have more than
 // it says, and what that has is not done again.
@@ -122,7 +122,7 @@ func (l *loop) run(ctx context.Context) (*drover.DriveEnd, error) {
 	defer l.heartbeats(ctx, cancel)()
 	for stale := 0; ; stale++ {
 		var end *drover.DriveEnd
-		if err == nil && l.req.Partial {
+		if err == nil && (l.req.Partial || stale > 0) {
 			err = l.claim(ctx)
 		}
 		if err == nil {
@@ -138,7 +138,7 @@ func (l *loop) run(ctx context.Context) (*drover.DriveEnd, error) {
 				_ = pause(ctx)
 			}
 			err = l.reopen(ctx)
-		case code != "":
+		case code == drover.CodeFenced, code == drover.CodeForbidden, code == drover.CodeNotFound:
 			return nil, &drover.Error{Code: drover.CodeFenced, Message: err.Error()}
 		default:
 			return nil, err
@@ -146,16 +146,18 @@ func (l *loop) run(ctx context.Context) (*drover.DriveEnd, error) {
 	}
 }
 
-// open has the body in memory, and as far as the request says.
+// open has the body in memory, and as far as the request says. One that is kept
+// goes on only if it is of the same journal: a run that began anew, or was deleted
+// and started once more, has another seed.
 func (l *loop) open(ctx context.Context) error {
 	from := cmp.Or(l.req.From, 1)
-	if l.c != nil && l.c.have >= from-1 && l.c.at == l.req.Records {
+	if l.c != nil && l.c.have >= from-1 && l.c.at == l.req.Records && l.c.req.Seed == l.req.Seed {
 		l.c.req.Drive, l.c.req.Token = l.req.Drive, l.req.Token
 		l.c.learn(l.req.Journal)
 		if l.c.have < l.req.Entries {
 			more, err := l.t.Journal(ctx, l.req.RunID, l.c.have+1)
 			if err != nil {
-				return err
+				return behind(err)
 			}
 			l.c.learn(more.Journal)
 		}

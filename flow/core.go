@@ -123,8 +123,8 @@ func (c *core) learn(entries []drover.Entry) {
 
 // use takes an id, which a run has once.
 func (c *core) use(id string) error {
-	if _, err := drover.ParseNodeID(id); err != nil || len(id) > 100 {
-		return permanent(drover.CodeInvalidID, "id %q in program %s must be 1 to 100 bytes without # . / * > or white space", cut(id, 110), c.def.name)
+	if checkID(id) != nil {
+		return permanent(drover.CodeInvalidID, "id %q in program %s must be 1 to 100 bytes without # . / * > ~ @ or white space", cut(id, 110), c.def.name)
 	}
 	if c.used[id] {
 		return permanent(drover.CodeConflict, "id %q is used twice in a run of program %s: in a loop, make it of the number of the round", id, c.def.name)

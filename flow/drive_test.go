@@ -3,6 +3,8 @@ package flow_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -102,6 +104,42 @@ func TestPrograms02AStaleJournalIsReadAnew(t *testing.T) {
 	if err != nil || end.Status != drover.DriveCompleted || o.read != 1 || steps != 2 { // a, that was not known to be done, and b
 		t.Fatalf("%+v %v, read %d times, %d steps", end, err, o.read, steps)
 	}
+	if m := o.got[1]; m.At != 1 || len(m.Records) > 0 || m.End != nil {
+		t.Errorf("before anything is done again it says %+v", m)
+	}
+}
+
+func TestPrograms02WhoseDriveItIs(t *testing.T) {
+	def := flow.Program("p", func(run *flow.Run, _ any) (int, error) {
+		n := 0
+		return flow.Step(run, "a", count(&n))
+	})
+	for code, want := range map[drover.Code]drover.Code{
+		drover.CodeFenced: drover.CodeFenced, drover.CodeForbidden: drover.CodeFenced, drover.CodeNotFound: drover.CodeFenced,
+		drover.CodeInternal: drover.CodeInternal, drover.CodeInvalidRequest: drover.CodeInvalidRequest, drover.CodeFull: drover.CodeFull,
+	} {
+		o := &owner{answer: func(*drover.RecordRequest) (*drover.RecordReply, error) { return nil, drover.Errorf(code, "no") }}
+		if _, err := def.NewBody(o, flow.BodyOptions{}).Drive(t.Context(), request(1), 1); drover.CodeOf(err, "") != want {
+			t.Errorf("%s: %v, want %s", code, err, want)
+		}
+	}
+}
+
+func TestProgramsAnEndThatIsRefusedFails(t *testing.T) {
+	def := flow.Program("p", func(*flow.Run, any) (string, error) { return "big", nil })
+	for _, code := range []drover.Code{drover.CodeTooLarge, drover.CodeInvalidRequest} {
+		o := &owner{}
+		o.answer = func(m *drover.RecordRequest) (*drover.RecordReply, error) {
+			if m.End.Status == drover.DriveCompleted {
+				return nil, drover.Errorf(code, "it is refused")
+			}
+			return o.keep(m)
+		}
+		end, err := def.NewBody(o, flow.BodyOptions{}).Drive(t.Context(), request(1), 1)
+		if err != nil || end.Status != drover.DriveFailed || end.Error.Code != code || o.got[len(o.got)-1].End != end {
+			t.Errorf("%s: %+v, %v", code, end, err)
+		}
+	}
 }
 
 // Somebody else may have been asked for the same drive, and records between the
@@ -188,6 +226,48 @@ func TestPrograms16AKeptBodyGoesOn(t *testing.T) {
 	end, err = body.Drive(t.Context(), next, 1)
 	if err != nil || end.Status != drover.DriveCompleted || string(end.Result) != `"x"` || bodies != 1 || o.read != 0 {
 		t.Fatalf("%+v %v, %d executions, read %d times", end, err, bodies, o.read)
+	}
+}
+
+func TestPrograms16AKeptBodyOfAnotherJournalIsDropped(t *testing.T) {
+	bodies := 0
+	def := flow.Program("p", func(run *flow.Run, _ any) (string, error) {
+		bodies++
+		return flow.Wait[string](run, "w", "go")
+	})
+	o := &owner{}
+	o.answer = o.keep
+	body := def.NewBody(o, flow.BodyOptions{Keep: "inbox"})
+	if end, err := body.Drive(t.Context(), request(1), 1); err != nil || end.Status != drover.DriveWaiting {
+		t.Fatalf("%+v %v", end, err)
+	}
+	next := request(2)
+	next.Seed = "another"
+	next.From, next.Records, next.Entries = 2, 1, 2
+	next.Journal = []drover.Entry{{Number: 2, Kind: drover.EntryEnded, ID: "w", Output: raw(`"x"`)}}
+	o.journal.Journal = append(o.journal.Journal, next.Journal...)
+	o.journal.Entries = 2
+	end, err := body.Drive(t.Context(), next, 1)
+	if err != nil || end.Status != drover.DriveCompleted || bodies != 2 || o.read != 1 {
+		t.Fatalf("%+v %v, %d executions, read %d times", end, err, bodies, o.read)
+	}
+}
+
+func TestProgramsIDsThatCannotBeRunNothing(t *testing.T) {
+	for _, id := range []string{"", "a~b", "a@b", "a.b", strings.Repeat("x", 101)} {
+		n := 0
+		def := flow.Program("p", func(run *flow.Run, _ any) (any, error) {
+			_, err := flow.Step(run, id, count(&n))
+			for _, err := range []error{err, run.Sleep(id, time.Second), flow.Stream(run, id).Text("x")} {
+				if !errors.Is(err, drover.CodeInvalidID) || !strings.Contains(err.Error(), "~ @") {
+					return nil, fmt.Errorf("id %q: %w", id, err)
+				}
+			}
+			return nil, nil
+		})
+		if r := flowtest.Run(t, def, nil, nil); r.Status != drover.StatusCompleted || n != 0 || len(r.Journal) != 0 {
+			t.Errorf("%q: %s %v, %d steps", id, r.Status, r.Error, n)
+		}
 	}
 }
 

@@ -82,6 +82,9 @@ func (f *fleet) Journal(ctx context.Context, run drover.RunID, from int) (*drove
 	}
 	for {
 		reply, err := f.journal(ctx, data)
+		if err == nil {
+			err = complete(reply, max(from, 1))
+		}
 		if err == nil || drover.CodeOf(err, drover.CodeUnavailable) != drover.CodeUnavailable {
 			return reply, err
 		}
@@ -126,6 +129,14 @@ func (f *fleet) journal(ctx context.Context, data []byte) (*drover.JournalReply,
 			return whole, nil
 		}
 	}
+}
+
+// complete refuses a journal that lacks a part: it may get lost.
+func complete(j *drover.JournalReply, from int) error {
+	if want := max(j.Entries-from+1, 0); len(j.Journal) != want {
+		return drover.Errorf(drover.CodeUnavailable, "%d of %d entries of the journal of run %s came, from %d on", len(j.Journal), want, j.RunID, from)
+	}
+	return nil
 }
 
 func pause(ctx context.Context) error {

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -163,8 +164,11 @@ func (h *held) takeDirect(req *drover.DriveRequest) bool {
 	h.direct++
 	h.running.Go(func() {
 		defer cancel()
-		end, _ := run.body.Drive(ctx, req, 1)
+		end, err := run.body.Drive(ctx, req, 1)
 		h.leave(req.RunID, run, end)
+		if err = driven(ctx, err); err != nil && ctx.Err() == nil { // its owner asks somebody else, once it is silent
+			h.opts.Logger.Warn("a drive was given up", slog.String("run", string(req.RunID)), slog.Any("error", err))
+		}
 		h.mu.Lock()
 		h.direct--
 		h.mu.Unlock()

@@ -159,6 +159,9 @@ func (c *core) match(e drover.Entry) {
 	c.issued = c.issued[1:]
 	c.unsent = min(c.unsent, len(c.issued))
 	o.matched = true
+	if e.Kind == drover.EntryCancel { // nothing comes of that node any more
+		delete(c.nodes, e.ID)
+	}
 	if len(e.Output) > 0 {
 		o.value = e.Output
 	}

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/droverhq/drover"
@@ -80,13 +81,22 @@ func (l *loop) send(ctx context.Context, m drover.RecordRequest) error {
 			got, err := l.t.Journal(ctx, l.req.RunID, m.Have+1)
 			if err == nil {
 				a.more = got.Journal
-			} else if a.err = err; drover.CodeOf(err, "") != "" { // the record is behind its run
-				a.err = drover.Errorf(drover.CodeStale, "%v", err)
+			} else {
+				a.err = behind(err)
 			}
 		}
 		l.replies <- a
 	})
 	return nil
+}
+
+// behind is an error of reading on in a journal: the record that is read may be
+// behind its run, and not have what comes next.
+func behind(err error) error {
+	if drover.CodeOf(err, "") == drover.CodeInvalidRequest {
+		return drover.Errorf(drover.CodeStale, "%v", err)
+	}
+	return err
 }
 
 // fill completes a command.
@@ -127,7 +137,8 @@ func (l *loop) answered(a answered) (*drover.DriveEnd, error) {
 
 // refused deals with what the owner does not take. A record that cannot be is
 // replaced by one that says so, which is an error of what the body has asked for,
-// in this drive and in all others. Where even that cannot be, the run fails.
+// in this drive and in all others. Where even that cannot be, or the end that the
+// body came to, the run fails.
 func (l *loop) refused(ctx context.Context, err error) (*drover.DriveEnd, error) {
 	switch drover.CodeOf(err, "") {
 	case drover.CodeInvalidRequest, drover.CodeTooLarge, drover.CodeInvalidDefinition, drover.CodeInvalidID, drover.CodeNotFound:
@@ -136,8 +147,10 @@ func (l *loop) refused(ctx context.Context, err error) (*drover.DriveEnd, error)
 	}
 	c, sent := l.c, len(l.sent.Records)
 	switch {
-	case sent == 0:
+	case sent == 0 && (l.sent.End == nil || errors.Is(err, drover.CodeNotFound)):
 		return nil, err
+	case sent == 0:
+		return l.finish(ctx, &drover.DriveEnd{Status: drover.DriveFailed, Error: wire(err)})
 	case sent > 1: // which of them it is, is not said
 		c.single = sent
 	case c.queue[0].Kind == drover.EntryCancel || c.queue[0].Kind == drover.EntryMeta || c.queue[0].Error != nil:

@@ -11,6 +11,8 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -37,6 +39,7 @@ type Options struct {
 	// Prefix is that of the fleet; "": subjects.DefaultPrefix.
 	Prefix string
 	// Instance is shown as who drives a run; "": made of the host and the process.
+	// 1 to 128 bytes without white space, * or >, and with dots only between others.
 	// No two servers may have the same.
 	Instance string
 	// Version is that of the programs: 1 to 64 letters, digits, - or _. A run that
@@ -90,11 +93,14 @@ func NewServer(nc *nats.Conn, opts Options, programs ...*Def) (*Server, error) {
 			return nil, err
 		}
 	}
+	opts.Instance = cmp.Or(opts.Instance, instance())
+	if err := checkInstance(opts.Instance); err != nil {
+		return nil, err
+	}
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, fmt.Errorf("flow: %w", err)
 	}
-	opts.Instance = cmp.Or(opts.Instance, instance())
 	opts.Concurrency = cmp.Or(opts.Concurrency, DefaultConcurrency)
 	opts.KeepBodies = cmp.Or(opts.KeepBodies, DefaultKeepBodies)
 	opts.DrainTimeout = cmp.Or(opts.DrainTimeout, DefaultDrainTimeout)
@@ -202,11 +208,23 @@ func driven(ctx context.Context, err error) error {
 	return err
 }
 
+// checkInstance refuses what the owner of a run does not take as the name of who
+// drives it.
+func checkInstance(s string) error {
+	const length = 128
+	odd := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '*' || r == '>' }
+	dots := strings.Contains("."+s+".", "..")
+	if s == "" || len(s) > length || !utf8.ValidString(s) || dots || strings.ContainsFunc(s, odd) {
+		return drover.Errorf(drover.CodeInvalidID, "instance %q must be 1 to %d bytes of UTF-8 without white space, control characters, * or >, and with dots only between others", cut(s, length), length)
+	}
+	return nil
+}
+
 // instance makes the name of this process.
 func instance() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return fmt.Sprintf("%s-%d-%s", host, os.Getpid(), strings.ToLower(rand.Text()[:5]))
+	return fmt.Sprintf("%s-%d-%s", host[:min(len(host), 64)], os.Getpid(), strings.ToLower(rand.Text()[:5]))
 }

@@ -3,6 +3,7 @@ package flow_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -138,6 +139,14 @@ func (f *fleet) parked(run drover.RunID) {
 		<-time.After(10 * time.Millisecond)
 	}
 	f.t.Fatalf("run %s does not park", run)
+}
+
+func TestProgramsInstancesThatNoOwnerTakes(t *testing.T) {
+	for _, instance := range []string{"a b", "a\n", "a\u0085", "a>", ".a", "a..b", strings.Repeat("x", 129), "\xff"} {
+		if _, err := flow.NewServer(nil, flow.Options{Instance: instance}); !errors.Is(err, drover.CodeInvalidID) {
+			t.Errorf("%q: %v", instance, err)
+		}
+	}
 }
 
 func TestProgramsOnAFleet(t *testing.T) {

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/droverhq/drover"
 )
@@ -48,7 +49,7 @@ func Stream(run *Run, id string) *Writer {
 	c, w := run.b.c, &Writer{run: run}
 	switch {
 	case checkID(id) != nil:
-		w.err = permanent(drover.CodeInvalidID, "id %q of a stream in program %s must be 1 to 100 bytes without # . / * > or white space", cut(id, 110), c.def.name)
+		w.err = permanent(drover.CodeInvalidID, "id %q of a stream in program %s must be 1 to 100 bytes without # . / * > ~ @ or white space", cut(id, 110), c.def.name)
 	case c.streams[id] != nil:
 		w.err = permanent(drover.CodeConflict, "stream %q is begun twice in a run of program %s: keep its Writer", id, c.def.name)
 	default:
@@ -64,8 +65,8 @@ func checkID(id string) error {
 	if _, err := drover.ParseNodeID(id); err != nil {
 		return err
 	}
-	if len(id) > length {
-		return drover.Errorf(drover.CodeInvalidID, "it has %d bytes", len(id))
+	if len(id) > length || strings.ContainsAny(id, "~@") {
+		return drover.Errorf(drover.CodeInvalidID, "it has %d bytes, or ~ or @", len(id))
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 // undoList is what a part of a body has done and can undo, oldest first.
 type undoList struct {
 	list []undo
-	into *undoList // of a group that succeeded
+	into *undoList // of a group that is over: where what its branches do later goes
 }
 
 func (l *undoList) push(all ...undo) {
@@ -56,6 +56,7 @@ func (r *Run) Group(id string, body func(run *Run) error) error {
 		r.undo.push(inner.undo.list...)
 		return nil
 	}
+	inner.undo.into = r.undo // a branch of it may go on, and do more
 	if bad := inner.rollBack(); len(bad) > 0 {
 		return fmt.Errorf("group %s: %w; and what it did could not be undone: %s", id, err, join(bad))
 	}

@@ -117,6 +117,34 @@ func TestProgramsGroupRollsBackOnItsOwn(t *testing.T) {
 	did.want(t, "+before +in1 +in2 -in2 -in1 +after +kept -kept -after -before")
 }
 
+func TestProgramsABranchOutlivesItsGroup(t *testing.T) {
+	var did log
+	def := flow.Program("outlives", func(run *flow.Run, _ any) (any, error) {
+		var late *flow.Future[any]
+		err := run.Group("g", func(run *flow.Run) error {
+			if err := did.do(run, "in"); err != nil {
+				return err
+			}
+			late = flow.Go(run, func(run *flow.Run) (any, error) {
+				if err := run.Sleep("s", time.Hour); err != nil {
+					return nil, err
+				}
+				return nil, did.do(run, "late")
+			})
+			return errors.Join(run.Sleep("moment", time.Minute), errors.New("bad group"))
+		})
+		if _, bad := late.Get(run); bad != nil {
+			return nil, bad
+		}
+		return nil, err
+	})
+	r := flowtest.Check(t, def, nil, func(*flowtest.Env) { did = nil })
+	if r.Status != drover.StatusCompensated {
+		t.Fatal(r.Status, r.Error)
+	}
+	did.want(t, "+in -in +late -late")
+}
+
 func TestPrograms07StopOfAParkedRun(t *testing.T) {
 	var did log
 	def := flow.Program("stopped", func(run *flow.Run, steps int) (any, error) {

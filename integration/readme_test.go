@@ -79,8 +79,18 @@ func TestReadme(t *testing.T) {
 			t.Errorf("nothing here has the words of\n%s", blocks["go"][0])
 		}
 	})
+	t.Run("its program is one that compiles", func(t *testing.T) {
+		file, err := os.ReadFile("../flow/flowtest/example_readme_test.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(squeeze(string(file)), squeeze(blocks["go"][1])) {
+			t.Errorf("nothing there has the words of\n%s", blocks["go"][1])
+		}
+	})
 	t.Run("its links lead somewhere", func(t *testing.T) {
-		for _, link := range regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(whole, -1) {
+		text := regexp.MustCompile("(?s)```.*?```").ReplaceAllString(whole, "")
+		for _, link := range regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(text, -1) {
 			if _, err := os.Stat(filepath.Join("..", link[1])); err != nil {
 				t.Errorf("%s: %v", link[0], err)
 			}

@@ -240,10 +240,11 @@ export class Run {
   }
 
   // take gives what is to be said now: records, and the end of the drive where
-  // nothing is left to do but to wait.
+  // nothing is left to do but to wait: no step runs, and what is recorded now gives
+  // the body nothing to go on with.
   take() {
     const records = this.#queue.splice(0);
-    const works = this.#running > 0 || records.some((r) => r.kind === "step" || r.kind === "undo");
+    const works = this.#running > 0 || records.some((r) => ["step", "undo", "value"].includes(r.kind));
     return { records, end: this.end?.status === "blocked" || !works ? (this.end ?? { status: "waiting" }) : undefined };
   }
 }

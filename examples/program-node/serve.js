@@ -12,6 +12,9 @@ export { Failure };
 const working = 3_000; // ms between two words to the queue that a drive goes on
 const beat = 8_000; // and to the run
 
+// What can never be taken: an error of what was asked for, and not of the drive.
+const never = ["invalid_request", "invalid_definition", "invalid_id", "not_found", "too_large"];
+
 // Refused is an error that Drover answers.
 class Refused extends Error {
   constructor({ code, message }) {
@@ -88,26 +91,38 @@ async function take(server, m) {
 // until the drive ends or another process has it.
 async function drive(server, request, { fence, token }) {
   const said = { drive: request.drive, fence, token, instance: server.instance };
-  const again = fence > 2; // whoever had the drive before may have recorded
+  let doubtful = request.partial || fence > 2; // somebody else may have recorded, or may yet
   try {
-    let known = request.partial || again ? await journal(server, request.run_id, 1) : request;
     for (;;) {
-      const run = new Run(request, known, server.body);
-      server.runs.set(request.run_id, run);
+      let run;
       try {
+        const known = doubtful ? await claim(server, await journal(server, request.run_id, 1), said) : request;
+        run = new Run(request, known, server.body);
+        server.runs.set(request.run_id, run);
         return await along(server, run, said);
       } catch (err) {
         if (err.code !== "stale") throw err;
-        await sleep(200); // what is read of the run may be a moment behind
       } finally {
-        run.drop();
-        if (server.runs.get(request.run_id) === run) server.runs.delete(request.run_id);
+        run?.drop();
+        if (run && server.runs.get(request.run_id) === run) server.runs.delete(request.run_id);
       }
-      known = await journal(server, request.run_id, 1);
+      doubtful = true;
+      await sleep(200); // what is read of the run may be a moment behind
     }
   } catch (err) {
     if (!(err instanceof Refused)) throw err; // else the drive is not ours
   }
+}
+
+// claim takes the drive from whoever else may have it, before anything is done that
+// he may have done: of his nothing is recorded any more. It gives what is known.
+async function claim(server, known, said) {
+  const { run_id, records: at, entries: have } = known;
+  const reply = await record(server, run_id, { ...said, at, have, records: [] });
+  if (!reply.driving) throw new Refused({ code: "fenced", message: "the drive is over" });
+  if (reply.records !== at) throw new Refused({ code: "stale", message: "the journal has moved on" });
+  const more = reply.partial ? (await rest(server, run_id, have + 1)).journal : (reply.new ?? []);
+  return { ...known, entries: have + more.length, journal: [...known.journal, ...more] };
 }
 
 // along has the body and the journal go on with each other.
@@ -159,7 +174,7 @@ async function record(server, run, command) {
       await js.publish(`${prefix}.in.${run}.record`, JSON.stringify(command), { headers: h });
       return await answered;
     } catch (err) {
-      if (["invalid_request", "invalid_definition", "invalid_id", "too_large"].includes(err.code) && command.records.length > 0) {
+      if (never.includes(err.code) && command.records.length > 0) {
         const { code, message } = err;
         command = { ...command, records: [], end: { status: "failed", error: { code, message } } };
       } else if ((err instanceof Refused && err.code !== "unavailable") || nc.isClosed()) throw err;
@@ -191,7 +206,8 @@ async function rest(server, run, from) {
   }
 }
 
-// journal reads a journal, which comes in parts, until there is an answer.
+// journal reads a journal until all of it came: it comes in parts, of which any
+// may be lost.
 async function journal({ nc, prefix }, run, from) {
   for (;;) {
     const inbox = createInbox(nc.options?.inboxPrefix);
@@ -204,9 +220,11 @@ async function journal({ nc, prefix }, run, from) {
         const part = answer(m);
         whole ??= { ...part, journal: [] };
         whole.journal.push(...(part.journal ?? []));
-        if (!m.headers?.get("Drover-More")) return { ...whole, entries: whole.journal.at(-1)?.n ?? from - 1 };
+        if (m.headers?.get("Drover-More")) continue;
+        if (whole.journal.length === whole.entries - from + 1) return whole;
+        break;
       }
-      await sleep(200); // nobody answered
+      await sleep(200); // nobody answered, or a part was lost
     } catch (err) {
       if (!(err instanceof Refused) || err.code !== "unavailable" || nc.isClosed()) throw err;
       await sleep(200);

@@ -194,6 +194,9 @@ func checkHeartbeats(t *testing.T, f *fleet) {
 	if !testing.Short() {
 		begun := time.Now()
 		r.until(t, "heartbeats come for longer than a drive lives without", func() bool {
+			if len(r.questions(r.id)) > 0 {
+				t.Fatal("the step runs once more: the drive was lost, or handed out again")
+			}
 			list := r.of(r.id)
 			return list[len(list)-1].at.Sub(begun) > lease+time.Second
 		})

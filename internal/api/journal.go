@@ -30,7 +30,7 @@ func (s *Service) journal(ctx context.Context, req *drover.JournalRequest) (any,
 	if err != nil {
 		return nil, err
 	}
-	first := drover.JournalReply{RunID: req.RunID, Records: g.Records, Entries: g.Entries}
+	first := drover.JournalReply{RunID: req.RunID, Records: g.Records, Entries: g.Entries, Journal: []drover.Entry{}}
 	if first.Input, err = s.inputOf(ctx, state); err != nil {
 		return nil, err
 	}

@@ -34,6 +34,8 @@ type watch struct {
 func (d *Deliverer) takeFound(j *Job, now time.Time) {
 	t := d.targetOf(j)
 	switch {
+	case d.again(j):
+		d.seek(t, now, now)
 	case t.away:
 		if t.canary == nil && d.known[j.ID] == nil {
 			d.setCanary(t, j, now)

@@ -16,7 +16,7 @@ const (
 	usual      = 2 << 10                // bytes that a job costs
 	maxLoaded  = 4 << 20                // bytes that one reads, and what the last few had
 	maxSeen    = 1 << 20                // deliveries of an episode
-	candidates = 16                     // of which one may be a canary
+	candidates = 512                    // of which one may be a canary
 	lookPause  = 500 * time.Millisecond // before the list is read again that had nothing
 	fullPause  = 250 * time.Millisecond // before it is where there was no room
 	errorPause = time.Second            // before it is where that failed
@@ -158,6 +158,8 @@ func (d *Deliverer) takeCandidate(t *target, l *looked, now time.Time) {
 		t.checked, t.probeAt = now, now.Add(errorPause)
 	case len(l.jobs) == 0:
 		d.unwatch(t)
+	case d.again(l.jobs[0]): // its run has not heard of it yet
+		t.checked, t.probeAt = now, now.Add(probePause)
 	case t.canary != nil && t.canary.ID == l.jobs[0].ID, d.known[l.jobs[0].ID] == nil:
 		d.setCanary(t, l.jobs[0], now)
 	default: // an attempt of it is under way

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -180,6 +181,7 @@ func conceal(u *url.URL, text string) string {
 			secrets = append(secrets, value, url.QueryEscape(value))
 		}
 	}
+	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) }) // one may be a part of another
 	for _, secret := range secrets {
 		if len(secret) >= leastToConceal {
 			text = strings.ReplaceAll(text, secret, "...")

@@ -241,11 +241,10 @@ func TestDelivery01AFunctionIsTold(t *testing.T) {
 		w.replay("")
 		w.wantEffects("deliver 0@1")
 	})
-	t.Run("its call is not queued twice by a replay", func(t *testing.T) {
+	t.Run("a replay queues its call again, which may have been lost", func(t *testing.T) {
 		w := begin(t)
-		if w.replay(""); w.last.Changed {
-			t.Errorf("effects %s", showEffects(w.last.Effects))
-		}
+		w.replay("")
+		w.wantEffects("deliver 0@1")
 	})
 }
 

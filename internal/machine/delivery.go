@@ -18,6 +18,7 @@ type Subscriber struct {
 	Next    Millis                `json:"t,omitempty"` // pending: the next attempt, unless the one under way is heard of before; held: the hold is over
 	At      Millis                `json:"e,omitempty"` // when it was delivered or consumed, or died
 	Listed  bool                  `json:"l,omitempty"` // among those that did not succeed at once
+	Missed  bool                  `json:"u,omitempty"` // the last attempt found nobody: the next one is due once somebody is there
 	Error   *drover.Error         `json:"x,omitempty"` // the last
 	Receipt string                `json:"r,omitempty"`
 
@@ -108,6 +109,7 @@ func (sub *Subscriber) stepPending(ev Event) bool {
 			return false
 		}
 		sub.Tried++
+		sub.Missed = false
 		sub.fail(ev)
 		sub.later(ev, deliveryPause(ev.ID, sub.Tried-sub.Base))
 		return true
@@ -115,6 +117,7 @@ func (sub *Subscriber) stepPending(ev Event) bool {
 		if !current {
 			return false
 		}
+		sub.Missed = true
 		sub.fail(ev)
 		sub.later(ev, absencePause(ev.ID, ev.Now.Time().Sub(sub.Since.Time())))
 		return true
@@ -129,10 +132,7 @@ func (sub *Subscriber) stepPending(ev Event) bool {
 		if ev.Now >= sub.ends() {
 			return sub.revive(ev)
 		}
-		if sub.Notify.Function != "" && sub.Next == sub.ends() {
-			return false // its call is in the queue
-		}
-		sub.Next = 0
+		sub.Next = 0 // a call that is in its queue is queued again: it may have been lost there
 		return true
 	}
 	return false
@@ -147,7 +147,7 @@ func (sub *Subscriber) spent(now Millis) bool {
 
 // pend begins to try.
 func (sub *Subscriber) pend(ev Event) bool {
-	sub.Status, sub.Since, sub.Next, sub.At = drover.DeliveryPending, ev.Now, 0, 0
+	sub.Status, sub.Since, sub.Next, sub.At, sub.Missed = drover.DeliveryPending, ev.Now, 0, 0, false
 	return true
 }
 

@@ -207,6 +207,7 @@ var transitions = map[string]map[string]string{
 		"failed for 20s":    "pending tried=3 since=10 next=80 (worse)",
 		"failed for long":   "pending tried=3 since=10 next=110 (worse)",
 		"unmade":            "pending tried=2 since=10 next=106.22 (worse)",
+		"replayed":          "pending tried=2 since=10 (bad)",
 	},
 	"pending call rest": {
 		"due":               "pending tried=2 since=10 (bad)",

@@ -12,11 +12,12 @@ import (
 // deliveryID is the id of the outcome's delivery to one subscriber.
 func (s *State) deliveryID(i int) drover.DeliveryID { return drover.DeliveryIDOf(s.Run, i) }
 
-// happens has something happen to a delivery, and sees to what follows.
-func (f *fold) happens(i int, ev Event) {
+// happens has something happen to a delivery, and sees to what follows. It is false
+// where nothing does.
+func (f *fold) happens(i int, ev Event) bool {
 	sub := &f.s.Notify[i]
 	if !sub.step(ev) {
-		return
+		return false
 	}
 	f.changed = true
 	switch {
@@ -26,6 +27,7 @@ func (f *fold) happens(i int, ev Event) {
 		f.withdrawDelivery(i)
 	}
 	f.listed(i, ev)
+	return true
 }
 
 // withdrawDelivery takes the call of a delivery that died out of its queue. Where
@@ -113,11 +115,16 @@ const outcomeNode drover.NodeID = "_outcome"
 // that of a call of a node with this name.
 func deliveryToken(call drover.CallID) string { return "deliver " + call.String() }
 
-// Redeliver makes the effect of the attempt that is due next for a delivery, for
+// Redeliver makes the effect of the attempt that comes next for a delivery, for
 // those who know that its subscriber is there again. It is false where nothing is
-// pending.
-func Redeliver(s *State, i int) (Effect, bool) {
-	if i < 0 || i >= len(s.Notify) || s.Notify[i].Status != drover.DeliveryPending || s.Notify[i].Notify.Function != "" {
+// pending, and where the subscriber was there and has failed: then its time has to
+// come first.
+func Redeliver(s *State, i int, now time.Time) (Effect, bool) {
+	if i < 0 || i >= len(s.Notify) {
+		return Effect{}, false
+	}
+	sub := &s.Notify[i]
+	if sub.Status != drover.DeliveryPending || sub.Notify.Function != "" || !sub.Missed && sub.Next > Millis(now.UnixMilli()) {
 		return Effect{}, false
 	}
 	f := &fold{s: s, d: &derived{}}
@@ -190,8 +197,9 @@ func (f *fold) replay(m *drover.ReplayMessage) {
 	count := 0
 	for i := range f.s.Notify {
 		if status := f.s.Notify[i].Status; (only < 0 || only == i) && (status == drover.DeliveryPending || status == drover.DeliveryDead) {
-			f.happens(i, Event{Kind: EventReplayed, Now: f.now, Ceil: f.ceil, ID: f.s.deliveryID(i)})
-			count++
+			if f.happens(i, Event{Kind: EventReplayed, Now: f.now, Ceil: f.ceil, ID: f.s.deliveryID(i)}) {
+				count++
+			}
 		}
 	}
 	f.answer = drover.ReplayedReply{RunID: f.s.Run, Replayed: count}

@@ -155,17 +155,17 @@ func TestDelivery11WhatIsLostIsMadeAgain(t *testing.T) {
 		}
 	}
 	for i := range everyWay() {
-		if again, ok := Redeliver(w.decode(w.record), i); ok != (i != 3) || ok && show(again) != first[i] {
+		if again, ok := Redeliver(w.decode(w.record), i, w.now.Add(time.Hour)); ok != (i != 3) || ok && show(again) != first[i] {
 			t.Errorf("delivery %d is made again of the record as\n%s\nand was\n%s", i, show(again), first[i])
 		}
 		w.hear(i, 1, "", nil)
-		if _, ok := Redeliver(w.s, i); ok {
+		if _, ok := Redeliver(w.s, i, w.now.Add(time.Hour)); ok {
 			t.Errorf("delivery %d is made again although it was heard", i)
 		}
 	}
 	w.wantDeliveries("delivered@1 delivered@1 delivered@1 delivered@1 delivered@1")
 	for _, i := range []int{-1, 5} {
-		if _, ok := Redeliver(w.s, i); ok {
+		if _, ok := Redeliver(w.s, i, w.now.Add(time.Hour)); ok {
 			t.Errorf("there is no delivery %d", i)
 		}
 	}

@@ -81,6 +81,7 @@ const (
 	maxHeld      = 9000    // slots, with those of hooks that are held, and of children whose start may be owed
 	maxEntries   = 100_000 // of one journal
 	maxAnswer    = 512 << 10
+	maxStep      = 64 << 10 // bytes of what the body says of a node
 )
 
 // How long things may take that nobody else watches.

@@ -103,6 +103,10 @@ func (f *fold) panicked(err *drover.Error) {
 // waited for ends, and its tokens are free; deliveries that nothing has read stay.
 func (f *fold) beginAnew(input json.RawMessage) {
 	g := f.s.Program
+	if g.Stop != nil { // it came after the last look of the body, and must not be lost with the journal
+		f.cancelled(drover.Errorf(drover.CodeStopped, "the run was stopped: %s", *g.Stop))
+		return
+	}
 	if bad := f.p.CheckInput(f.s.Run, input); bad != nil {
 		f.endProgram(drover.StatusFailed, bad)
 		return
@@ -119,7 +123,7 @@ func (f *fold) beginAnew(input json.RawMessage) {
 	f.vacate()
 	f.spent()
 	*g = Program{
-		Generation: g.Generation + 1, Slots: g.Slots, Drive: g.Drive, Version: "", Spent: g.Spent, Stop: g.Stop, Late: g.Late,
+		Generation: g.Generation + 1, Slots: g.Slots, Drive: g.Drive, Idle: g.Idle, Version: "", Spent: g.Spent, Stop: g.Stop, Late: g.Late,
 		State: DriveParked, Since: f.now,
 	}
 	f.s.Calls = 0

@@ -79,6 +79,9 @@ func (f *fold) recordable(m *drover.RecordRequest, records []drover.Entry) *drov
 		if size := len(r.Output) + len(r.Input); size > drover.MaxValue {
 			return drover.Errorf(drover.CodeTooLarge, "record %q of run %s has %d bytes, more than %d: record a reference", cut(r.ID, 60), f.s.Run, size, drover.MaxValue)
 		}
+		if len(r.Step) > maxStep {
+			return drover.Errorf(drover.CodeTooLarge, "the step of record %q of run %s has %d bytes, more than %d: put what is big into its input", cut(r.ID, 60), f.s.Run, len(r.Step), maxStep)
+		}
 		why := room.take(r)
 		if why == "" && r.Kind == drover.EntryNode {
 			if err := checkStep(r.ID, r.Step, room.asked); err != nil {

@@ -285,6 +285,9 @@ func (s *State) delivery(i int) drover.Delivery {
 		Since: moment(sub.Since), LastError: sub.Error, NextAt: moment(sub.Next), EndedAt: moment(sub.At), Receipt: sub.Receipt,
 	}
 	d.Notify.Seal = ""
+	if d.Notify.URL != "" {
+		d.Notify.URL = d.Notify.To() // its query may have a secret
+	}
 	return d
 }
 

@@ -210,7 +210,7 @@ func (w *World) again(o *owner, id drover.DeliveryID) bool {
 		w.violated("the record of %s, which is listed: %v", run, err)
 		return false
 	}
-	e, pending := machine.Redeliver(state, i)
+	e, pending := machine.Redeliver(state, i, w.now)
 	if pending {
 		w.told.atOnce++
 		w.deliver(o, &e)

@@ -19,7 +19,7 @@ func TestDeliverySeeds(t *testing.T) {
 	}
 	n := *seeds / 4
 	if testing.Short() {
-		n /= 10
+		n /= 20
 	}
 	var sum Report
 	var d Deliveries

@@ -17,7 +17,7 @@ func TestHookSeeds(t *testing.T) {
 	}
 	n := *seeds / 4
 	if testing.Short() {
-		n /= 10
+		n /= 20
 	}
 	var sum Report
 	failed := 0

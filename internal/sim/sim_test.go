@@ -27,7 +27,7 @@ func TestSeeds(t *testing.T) {
 	}
 	n := *seeds
 	if testing.Short() {
-		n /= 10
+		n /= 20
 	}
 	var sum Report
 	ended := map[string]int{}
