@@ -280,11 +280,20 @@ func (w *crashed) settle() {
 // check compares what was promised with what came.
 func (w *crashed) check() {
 	w.t.Helper()
-	done := newTally()
-	for _, m := range w.all(names.Outcomes()) {
-		run := m.Subject()[strings.LastIndexByte(m.Subject(), '.')+1:]
-		done.add(run, string(m.Data()))
-	}
+	var done *tally
+	// Who listens has an outcome a moment before its stream.
+	until(w.t, "every outcome in its stream", func() bool {
+		done = newTally()
+		for _, m := range w.all(names.Outcomes()) {
+			done.add(m.Subject()[strings.LastIndexByte(m.Subject(), '.')+1:], string(m.Data()))
+		}
+		for run := range w.runs {
+			if len(done.of(string(run))) == 0 {
+				return false
+			}
+		}
+		return true
+	})
 	for run, b := range w.runs {
 		published, delivered := done.same(w.t, string(run)), w.told.same(w.t, string(run))
 		for _, data := range []string{published, delivered} {
