@@ -125,7 +125,7 @@ func squeeze(text string) string { return strings.Join(strings.Fields(text), " "
 // how each begins, and what it says. One that says "" is for the shell, or takes
 // too long to be run here.
 var steps = []struct{ prefix, says string }{
-	{"go run ./cmd/drover run ", ""},
+	{"./droverw run ", ""},
 	{"go test ./...", ""},
 	{"go build -o drover ./cmd/drover", ""},
 	{`export PATH="$PWD:$PATH"`, ""},
