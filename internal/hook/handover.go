@@ -274,6 +274,11 @@ func (c *Claimant) pass(ctx context.Context, from drover.RunID, token string, to
 		if err != nil || held == nil {
 			return err
 		}
+		if held.Run == from { // it may have ended before the run that it took the token from was told
+			if err := c.tell(ctx, held); err != nil {
+				return err
+			}
+		}
 		mine := held.heir(from)
 		switch {
 		case held.Run == from && to == "":

@@ -230,14 +230,19 @@ func (d *delivery) refused(ctx context.Context, held *Held, why error) error {
 		return err
 	}
 	if successorOf(why) == "" {
-		return free(ctx, d.Claims, held)
+		return free(ctx, d.Log, d.Claims, held)
 	}
 	d.pauses++
 	return d.Pause(ctx, d.pauses-1)
 }
 
-// free removes a dead claim, if it is still there.
-func free(ctx context.Context, claims Claims, held *Held) error {
+// free removes a dead claim, if it is still there. The run that it took the token
+// from is told before: nothing else says any more that it lost it.
+func free(ctx context.Context, log Log, claims Claims, held *Held) error {
+	c := Claimant{Log: log}
+	if err := c.tell(ctx, held); err != nil {
+		return err
+	}
 	err := claims.Release(ctx, held.Token, held.Revision)
 	if errors.Is(err, kv.ErrConflict) {
 		return nil

@@ -22,7 +22,7 @@ func (s *Sender) complete(ctx context.Context, held *Held) (*drover.DeliverReply
 	if held.Starting.Keep {
 		reply, err := s.reserve(ctx, &first, held.Run)
 		if reply != nil || errors.Is(err, drover.CodeConflict) {
-			if err := free(ctx, s.Claims, held); err != nil {
+			if err := free(ctx, s.Log, s.Claims, held); err != nil {
 				return nil, err
 			}
 		}
@@ -73,7 +73,7 @@ func (s *Sender) vain(ctx context.Context, held *Held) error {
 	if errors.Is(why, drover.CodeUnavailable) {
 		return why
 	}
-	if err := free(ctx, s.Claims, held); err != nil {
+	if err := free(ctx, s.Log, s.Claims, held); err != nil {
 		return err
 	}
 	if why != nil {

@@ -49,7 +49,7 @@ func (s *Sweeper) look(ctx context.Context, held *Held) error {
 	now := s.Sender.Now()
 	switch {
 	case held.Over(now):
-		return free(ctx, s.Sender.Claims, held)
+		return free(ctx, s.Sender.Log, s.Sender.Claims, held)
 	case !held.Retained.IsZero() || now.Sub(held.Since) < grace:
 		return nil
 	case held.Starting != nil:
@@ -64,7 +64,7 @@ func (s *Sweeper) look(ctx context.Context, held *Held) error {
 	case err != nil:
 		return err
 	case fate == gone:
-		return s.end(ctx, held)
+		return free(ctx, s.Sender.Log, s.Sender.Claims, held)
 	case fate == handed:
 		run, err := s.Runs.Load(ctx, held.Run)
 		if err != nil || now.Sub(run.Now.Time()) < 6*grace {
@@ -89,6 +89,10 @@ func (s *Sweeper) settle(ctx context.Context, held *Held) error {
 		if fate == gone {
 			continue
 		}
+		c := Claimant{Log: s.Sender.Log}
+		if err := c.tell(ctx, held); err != nil {
+			return err
+		}
 		trail := held.Trail // the run may have more to give: it must not think that it is done
 		held.settle(h.Run, s.Sender.Now())
 		held.Trail = trail
@@ -97,14 +101,5 @@ func (s *Sweeper) settle(ctx context.Context, held *Held) error {
 		}
 		return err
 	}
-	return s.end(ctx, held)
-}
-
-// end frees a token. The run that lost it to the one that is gone has to know.
-func (s *Sweeper) end(ctx context.Context, held *Held) error {
-	c := Claimant{Log: s.Sender.Log}
-	if err := c.tell(ctx, held); err != nil {
-		return err
-	}
-	return free(ctx, s.Sender.Claims, held)
+	return free(ctx, s.Sender.Log, s.Sender.Claims, held)
 }
