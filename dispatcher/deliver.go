@@ -13,6 +13,7 @@ import (
 	"github.com/droverhq/drover/internal/delivery"
 	"github.com/droverhq/drover/internal/machine"
 	"github.com/droverhq/drover/internal/publish"
+	"github.com/droverhq/drover/kv"
 	"github.com/droverhq/drover/subjects"
 )
 
@@ -20,7 +21,7 @@ import (
 const storePause = 200 * time.Millisecond
 
 // maxAdopted is how many deliveries of a target are looked at for one that waits:
-// what is dead is listed too.
+// the list only hints at what does.
 const maxAdopted = 512
 
 // headroom is what the headers of an outcome may take of a message.
@@ -63,12 +64,23 @@ func (d *Dispatcher) list(e *machine.Effect, done func(error)) {
 		done(err)
 		return
 	}
-	key := subjects.DeliveryKey(delivery.Target(&e.Delivery.Notify), d.partition(run), run, i)
+	key := delivery.Key(&e.Delivery.Notify, d.opts.Partitions, run, i)
 	if e.Kind == machine.EffectList {
-		d.opts.Deliveries.List(key, done)
+		d.opts.Deliveries.List(key, hint(e.Delivery), done)
 	} else {
 		d.opts.Deliveries.Unlist(key, done)
 	}
+}
+
+// hint is what the list says of a delivery.
+func hint(d *machine.Delivery) kv.Hint {
+	switch {
+	case d.Dead:
+		return kv.HintDead
+	case d.Notify.Function != "":
+		return kv.HintQueued
+	}
+	return kv.HintWaits
 }
 
 func (d *Dispatcher) partition(run drover.RunID) int {
@@ -101,10 +113,10 @@ func (d *Dispatcher) store(msg *nats.Msg) {
 func (d *Dispatcher) Adopt(ctx context.Context) error {
 	known := map[string]int{} // how many were looked at, or enough
 	var failed error
-	err := d.opts.Deliveries.Scan(ctx, "", func(key string) bool {
+	err := d.opts.Deliveries.Scan(ctx, "", func(key string, hint kv.Hint) bool {
 		target, _, _ := strings.Cut(key, ".")
 		partition, run, i, ok := subjects.DeliveryOfKey(key)
-		if !ok || known[target] >= maxAdopted || !d.opts.Owns(partition) {
+		if !ok || !hint.Waits() || known[target] >= maxAdopted || !d.opts.Owns(partition) {
 			return true
 		}
 		known[target]++
@@ -120,9 +132,9 @@ func (d *Dispatcher) Adopt(ctx context.Context) error {
 
 // Listed implements delivery.Source.
 func (d *Dispatcher) Listed(ctx context.Context, target string, visit func(drover.RunID, int) bool) error {
-	return d.opts.Deliveries.Scan(ctx, subjects.DeliveriesTo(target), func(key string) bool {
+	return d.opts.Deliveries.Scan(ctx, subjects.DeliveriesTo(target), func(key string, hint kv.Hint) bool {
 		partition, run, i, ok := subjects.DeliveryOfKey(key)
-		return !ok || !d.opts.Owns(partition) || visit(run, i)
+		return !ok || !hint.Waits() || !d.opts.Owns(partition) || visit(run, i)
 	})
 }
 
@@ -144,7 +156,7 @@ func (d *Dispatcher) Load(ctx context.Context, run drover.RunID, subscriber int)
 	}
 	e, pending := machine.Redeliver(state, subscriber, time.Now())
 	if !pending {
-		d.unlistOver(state, subscriber)
+		d.correct(state, subscriber)
 		return nil, nil
 	}
 	in := input{json: e.Value.JSON}
@@ -162,23 +174,31 @@ func (d *Dispatcher) Load(ctx context.Context, run drover.RunID, subscriber int)
 	return d.job(&e, in), nil
 }
 
-// unlistOver takes a delivery that somebody had off the list, where an owner that
-// crashed, or came late, has left it.
-func (d *Dispatcher) unlistOver(s *machine.State, i int) {
+// correct takes a delivery that somebody had off the list, where an owner that
+// crashed, or came late, has left it; and of one that does not wait it has the list
+// say so, which those of earlier versions do not.
+func (d *Dispatcher) correct(s *machine.State, i int) {
 	if i < 0 || i >= len(s.Notify) {
 		return
 	}
 	sub := &s.Notify[i]
-	if sub.Status != drover.DeliveryDelivered && sub.Status != drover.DeliveryConsumed {
-		return
+	key := delivery.Key(&sub.Notify, d.opts.Partitions, s.Run, i)
+	ignore := func(error) {} // whoever meets it next tries again
+	switch sub.Status {
+	case drover.DeliveryDelivered, drover.DeliveryConsumed:
+		d.opts.Deliveries.Unlist(key, ignore)
+	case drover.DeliveryDead, drover.DeliveryPending:
+		is := hint(&machine.Delivery{Notify: sub.Notify, Dead: sub.Status == drover.DeliveryDead})
+		if !is.Waits() && sub.Listed {
+			d.opts.Deliveries.List(key, is, ignore)
+		}
+	case drover.DeliveryNone, drover.DeliveryHeld:
 	}
-	key := subjects.DeliveryKey(delivery.Target(&sub.Notify), d.partition(s.Run), s.Run, i)
-	d.opts.Deliveries.Unlist(key, func(error) {}) // whoever meets it next tries again
 }
 
 // unlistGone does the same for all deliveries of a run that has no record.
 func (d *Dispatcher) unlistGone(ctx context.Context, run drover.RunID) error {
-	return d.opts.Deliveries.Scan(ctx, subjects.DeliveriesOf(run), func(key string) bool {
+	return d.opts.Deliveries.Scan(ctx, subjects.DeliveriesOf(run), func(key string, _ kv.Hint) bool {
 		d.opts.Deliveries.Unlist(key, func(error) {})
 		return true
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/delivery"
 	"github.com/droverhq/drover/internal/machine"
+	"github.com/droverhq/drover/kv"
 	"github.com/droverhq/drover/subjects"
 )
 
@@ -137,7 +138,7 @@ func TestFunctionIsToldByACall(t *testing.T) {
 func (f *fleet) list() []string {
 	f.t.Helper()
 	var keys []string
-	if err := f.store.Deliveries.Scan(f.t.Context(), "", func(key string) bool {
+	if err := f.store.Deliveries.Scan(f.t.Context(), "", func(key string, _ kv.Hint) bool {
 		keys = append(keys, key)
 		return true
 	}); err != nil {

@@ -29,7 +29,7 @@ func Open(ctx context.Context, js jetstream.JetStream, p *publish.Publisher, n s
 	definitionsBucket, fleetBucket := open(n.Definitions()), open(n.Fleet())
 	s := &Store{
 		Runs:        &runs{open(n.Runs())},
-		Values:      &values{open(n.Values()), make(chan struct{}, maxReads)},
+		Values:      &values{bucket: open(n.Values()), reads: make(chan struct{}, maxReads)},
 		Definitions: &definitions{definitionsBucket},
 		Hooks:       &hooks{open(n.Hooks())},
 		Deliveries:  &deliveries{open(n.Deliveries())},
@@ -74,6 +74,28 @@ type entry struct {
 }
 
 func (e entry) there() bool { return e.Revision > 0 && !e.mark }
+
+// Last asks the leader.
+func (b *bucket) Last(ctx context.Context) (uint64, error) {
+	info, err := b.stream.Info(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("%w: the bucket does not say what it has: %w", drover.CodeUnavailable, err)
+	}
+	return info.State.LastSeq, nil
+}
+
+// purge removes what keys have that was written up to a sequence. The server takes
+// the first sequence that stays, and 0 for none.
+func (b *bucket) purge(ctx context.Context, keys string, last uint64) error {
+	if last == 0 {
+		return nil
+	}
+	err := b.stream.Purge(ctx, jetstream.WithPurgeSubject(b.subject+keys), jetstream.WithPurgeSequence(last+1))
+	if err != nil {
+		return fmt.Errorf("%w: keys %q could not be purged: %w", drover.CodeUnavailable, keys, err)
+	}
+	return nil
+}
 
 // message makes a write of a key that has a revision.
 func (b *bucket) message(key string, revision uint64, data []byte) *nats.Msg {
@@ -214,7 +236,7 @@ func latest(m *nats.Msg, err error) (entry, error) {
 		if err != nil {
 			return entry{}, fmt.Errorf("%w: headers cannot be read: %w", drover.CodeUnavailable, err)
 		}
-		e.mark = isMark(h)
+		e.mark, e.Retired = isMark(h), isRetired(h)
 	}
 	return e, nil
 }
@@ -223,6 +245,9 @@ func latest(m *nats.Msg, err error) (entry, error) {
 func isMark(h nats.Header) bool {
 	return h.Get(subjects.HeaderOperation) != "" || h.Get(subjects.HeaderMarker) != ""
 }
+
+// isRetired reports whether a message is what is left of a record.
+func isRetired(h nats.Header) bool { return h.Get(subjects.HeaderRetired) != "" }
 
 // scan visits what a bucket has under keys, in the order of revisions.
 func (b *bucket) scan(ctx context.Context, keys string, visit func(key string, rec Record) bool) error {
@@ -259,7 +284,8 @@ func (b *bucket) scan(ctx context.Context, keys string, visit func(key string, r
 			return fmt.Errorf("%w: the bucket cannot be read on: %w", drover.CodeUnavailable, err)
 		}
 		key := strings.TrimPrefix(msg.Subject(), b.subject)
-		if !isMark(msg.Headers()) && !visit(key, Record{Data: msg.Data(), Revision: meta.Sequence.Stream}) {
+		h := msg.Headers()
+		if !isMark(h) && !visit(key, Record{Data: msg.Data(), Revision: meta.Sequence.Stream, Retired: isRetired(h)}) {
 			return nil
 		}
 		if meta.NumPending == 0 {

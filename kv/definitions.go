@@ -26,7 +26,7 @@ func (d *definitions) Put(ctx context.Context, hash drover.Hash, canonical []byt
 
 func (d *definitions) Get(ctx context.Context, hash drover.Hash) ([]byte, error) {
 	key := subjects.DefinitionKey(hash)
-	e, err := await(ctx, key, func(done func(entry, error)) { d.direct(key, done) })
+	e, err := await(ctx, key, func(done func(entry, error)) { d.direct(key, 0, done) })
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,9 @@ import (
 // deliveries is the bucket that lists deliveries.
 type deliveries struct{ *bucket }
 
-func (d *deliveries) List(key string, done func(error)) { d.hint(key, nats.Header{}, done) }
+func (d *deliveries) List(key string, hint Hint, done func(error)) {
+	d.hint(key, nats.Header{}, []byte(hint), done)
+}
 
 // Unlist writes a mark over the key, which the server forgets soon: a write can
 // be sent with others, and stays behind those to the same key that were sent
@@ -25,15 +27,15 @@ func (d *deliveries) Unlist(key string, done func(error)) {
 	d.hint(key, nats.Header{
 		subjects.HeaderOperation: {"PURGE"},
 		subjects.HeaderTTL:       {unlistTTL},
-	}, done)
+	}, nil, done)
 }
 
 // unlistTTL is how long the mark of a key that was removed stays, the least that
 // the server knows: nobody waits for it.
 const unlistTTL = "1s"
 
-func (d *deliveries) hint(key string, header nats.Header, done func(error)) {
-	msg := &nats.Msg{Subject: d.subject + key, Header: header}
+func (d *deliveries) hint(key string, header nats.Header, data []byte, done func(error)) {
+	msg := &nats.Msg{Subject: d.subject + key, Header: header, Data: data}
 	d.p.Publish(msg, func(_ publish.Ack, err error) {
 		if err != nil && !errors.Is(err, drover.CodeUnavailable) {
 			err = fmt.Errorf("%w: %w", drover.CodeUnavailable, err)
@@ -45,6 +47,15 @@ func (d *deliveries) hint(key string, header nats.Header, done func(error)) {
 	})
 }
 
-func (d *deliveries) Scan(ctx context.Context, filter string, visit func(key string) bool) error {
-	return d.scan(ctx, cmp.Or(filter, ">"), func(key string, _ Record) bool { return visit(key) })
+func (d *deliveries) Scan(ctx context.Context, filter string, visit func(key string, hint Hint) bool) error {
+	return d.scan(ctx, cmp.Or(filter, ">"), func(key string, rec Record) bool { return visit(key, Hint(rec.Data)) })
+}
+
+func (d *deliveries) Purge(ctx context.Context, keys []string, last uint64) error {
+	for _, key := range keys {
+		if err := d.purge(ctx, key, last); err != nil {
+			return err
+		}
+	}
+	return nil
 }

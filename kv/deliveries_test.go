@@ -9,6 +9,7 @@ import (
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/natstest"
 	"github.com/droverhq/drover/internal/topology"
+	"github.com/droverhq/drover/kv"
 	"github.com/droverhq/drover/subjects"
 )
 
@@ -20,7 +21,7 @@ func TestUnlistedKeysLeaveTheServer(t *testing.T) {
 		done := make(chan error, 200)
 		for i := range 100 {
 			key := subjects.DeliveryKey("x", i, "run", 0)
-			store.Deliveries.List(key, func(err error) { done <- err })
+			store.Deliveries.List(key, kv.HintWaits, func(err error) { done <- err })
 			store.Deliveries.Unlist(key, func(err error) { done <- err })
 		}
 		for range 200 {

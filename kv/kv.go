@@ -32,6 +32,7 @@ type Store struct {
 type Record struct {
 	Data     []byte
 	Revision uint64
+	Retired  bool // of a run that is being removed: Data is what Runs.Retire was given
 }
 
 // Commit is one write of a record.
@@ -46,34 +47,57 @@ type Commit struct {
 
 // Runs keeps the records of runs.
 type Runs interface {
+	Removal
 	// Load reads a record, from the leader. The error is drover.CodeNotFound
-	// where there is none.
+	// where there is none. One that is retired is none, and is given with the error.
 	Load(ctx context.Context, key string) (Record, error)
 	// Commit writes records, each by itself: some may succeed where others fail.
 	// It does not wait for them, but may wait for room where very many writes
 	// are under way, so that it must not be called in a callback.
 	Commit(batch []Commit)
-	// Purge removes a record that has this revision, and leaves no trace of it:
-	// the key may be used anew. ErrConflict: the record is gone, or has another
-	// revision. A commit that is under way at the same time may win.
-	Purge(ctx context.Context, key string, revision uint64) error
-	// Scan visits all records in the order of their last writes, until visit
-	// gives false. One that is written meanwhile may be visited twice, the
-	// later time with the later revision. Data is the visitor's to keep.
+	// Scan visits all records in the order of their last writes, retired ones as
+	// well, until visit gives false. One that is written meanwhile may be visited
+	// twice, the later time with the later revision. Data is the visitor's to keep.
 	Scan(ctx context.Context, visit func(key string, rec Record) bool) error
+}
+
+// Removal takes records out, in two steps: what belongs to a run has to go after
+// its record, which decides, and before there can be another one.
+type Removal interface {
+	// Retire writes over a record that has this revision, and gives the new one.
+	// From then on there is no record for whoever reads, and none can be made: a
+	// commit of a new one ends in ErrConflict until the purge. ErrConflict: the
+	// record is gone, or has another revision.
+	Retire(ctx context.Context, key string, revision uint64, left []byte) (uint64, error)
+	// Purge removes a record that has this revision, retired or not, and leaves no
+	// trace of it: the key may be used anew. ErrConflict: the record is gone, or has
+	// another revision. A commit that is under way at the same time may win.
+	Purge(ctx context.Context, key string, revision uint64) error
 }
 
 // Values keeps values that are too big for their record. They never change, and
 // their keys say all that went into them.
 type Values interface {
+	Past
 	// Put stores a value unless the key is there already, which is as good: the
 	// first value stays. It may wait for room, like Runs.Commit. value must not
 	// be changed before done is called.
 	Put(key string, value json.RawMessage, done func(error))
 	// Get reads values. The result lacks those that are not there.
 	Get(ctx context.Context, keys []string) (map[string]json.RawMessage, error)
-	// PurgeRun removes all values of a run.
-	PurgeRun(ctx context.Context, run drover.RunID) error
+	// Sweep removes values of a run that are there now and whose keys are dead. It may
+	// leave some to the next one, where they are very many, or stand among others.
+	Sweep(ctx context.Context, run drover.RunID, dead func(key string) bool) error
+	// PurgeRun removes the values of a run, as far as they were stored up to a
+	// sequence that Last gave.
+	PurgeRun(ctx context.Context, run drover.RunID, last uint64) error
+}
+
+// Past tells what is in a bucket from what comes later, so that a purge that is
+// late, or repeated, takes nothing of a new run with the id of an old one.
+type Past interface {
+	// Last gives the sequence of the latest write, 0 for none.
+	Last(ctx context.Context) (uint64, error)
 }
 
 // Definitions keeps definitions, and the names that point to them.
@@ -151,18 +175,48 @@ type Reservations interface {
 // list of hints: the record of a run decides, and a key whose delivery is neither
 // pending nor dead may be removed by whoever meets it.
 type Deliveries interface {
+	Listing
+	Past
+	// Purge removes keys of one run, as far as they were listed up to a sequence
+	// that Last gave.
+	Purge(ctx context.Context, keys []string, last uint64) error
+}
+
+// Hint is what the list says of a delivery.
+type Hint string
+
+// The hints. They save whoever looks for deliveries that wait the record of one
+// that does not; any other text, or none, says nothing, and its record is read.
+//
+// HintDead and HintQueued are believed, and may be wrong where an owner that stood
+// still writes late, or a delivery is replayed while somebody corrects its hint. Such
+// a delivery is not found when its subscriber comes back: it is tried at the time
+// that its record has, as any other, and that is all that comes of it. Whoever lists
+// deliveries for people reads all records, and mends it. HintWaits is not believed:
+// who reads the record of one that does not wait writes what it is.
+const (
+	HintWaits  Hint = "waits"  // it is tried as soon as its subscriber is there
+	HintQueued Hint = "queued" // it is a call in a queue
+	HintDead   Hint = "dead"
+)
+
+// Waits reports whether a delivery may wait for its subscriber.
+func (h Hint) Waits() bool { return h != HintDead && h != HintQueued }
+
+// Listing reads and writes the list.
+type Listing interface {
 	// List writes a key of subjects.DeliveryKey, whether it is there or not, and
 	// Unlist removes it. Of calls for the same key that one goroutine makes the
 	// last one stands, if none fails. They may wait for room, like Runs.Commit.
 	// done gets nil or drover.CodeUnavailable, on any goroutine, and must not
 	// block.
-	List(key string, done func(error))
+	List(key string, hint Hint, done func(error))
 	Unlist(key string, done func(error))
 	// Scan visits the keys that a filter of package subjects fits, the one that
 	// was listed first, or listed anew first, at the beginning, until visit gives
 	// false. One that is listed anew meanwhile may be visited twice, one that is
 	// removed may be visited still. The filter "" fits all.
-	Scan(ctx context.Context, filter string, visit func(key string) bool) error
+	Scan(ctx context.Context, filter string, visit func(key string, hint Hint) bool) error
 }
 
 // Fleet keeps who lives and who owns what.

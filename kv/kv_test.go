@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/droverhq/drover"
@@ -123,6 +124,67 @@ func TestValuesWithoutReplicas(t *testing.T) {
 	got, err := store.Values.Get(t.Context(), []string{key, "run.none"})
 	if err != nil || len(got) != 1 || string(got[key]) != "1" {
 		t.Fatalf("values %v, error %v", got, err)
+	}
+}
+
+// A replica that is behind still has the value of a run that was removed: whoever has
+// purged it does not take it for that of a new run with the same id.
+func TestAnOldValueOfAReplicaIsNotThatOfANewRun(t *testing.T) {
+	s := natstest.New(t)
+	store, js := open(t, s, topology.Settings{})
+	name := subjects.BucketStream(subjects.Default().Values())
+	stream, err := js.Stream(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	cfg.AllowDirect = false // the replica is the one below
+	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	put := func(key, value string) {
+		t.Helper()
+		done := make(chan error, 1)
+		store.Values.Put(key, []byte(value), func(err error) { done <- err })
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	gives := func(key, want string) {
+		t.Helper()
+		got, err := store.Values.Get(t.Context(), []string{key})
+		if err != nil || string(got[key]) != want {
+			t.Errorf("%s is %q, want %q, error %v", key, got[key], want, err)
+		}
+	}
+	key, other := subjects.InputKey("run"), subjects.InputKey("other")
+	put(key, `"old"`)
+	put(other, `"other"`)
+	last, err := store.Values.Last(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc := s.Connect()
+	asked := make(chan string, 10)
+	if _, err := nc.Subscribe(subjects.ReadDirect(name, ">"), func(m *nats.Msg) {
+		asked <- m.Subject
+		answer := nats.NewMsg(m.Reply)
+		answer.Header.Set(subjects.HeaderSequence, "1")
+		answer.Data = []byte(`"of the replica"`)
+		_ = nc.PublishMsg(answer)
+	}); err != nil || nc.Flush() != nil {
+		t.Fatal("no replica")
+	}
+	gives(key, `"of the replica"`)
+	if err := store.Values.PurgeRun(t.Context(), "run", last); err != nil {
+		t.Fatal(err)
+	}
+	gives(key, "")
+	put(key, `"new"`)
+	gives(key, `"new"`)
+	gives(other, `"of the replica"`)
+	if len(asked) != 4 {
+		t.Errorf("the replica was asked %d times, want 4", len(asked))
 	}
 }
 

@@ -3,9 +3,11 @@ package kv
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/publish"
+	"github.com/droverhq/drover/subjects"
 )
 
 // runs is the bucket of records.
@@ -15,6 +17,9 @@ func (r *runs) Load(ctx context.Context, key string) (Record, error) {
 	e, err := r.read(ctx, key)
 	if err != nil {
 		return Record{}, err
+	}
+	if e.Retired {
+		return e.Record, drover.Errorf(drover.CodeNotFound, "record %q is being removed", key)
 	}
 	if !e.there() {
 		return Record{}, drover.Errorf(drover.CodeNotFound, "there is no record %q", key)
@@ -49,6 +54,17 @@ func (r *runs) overMark(c Commit, conflict error) {
 			})
 		}
 	})
+}
+
+// Retire keeps the key taken: what it writes is no mark, which a new record would
+// be written over.
+func (r *runs) Retire(ctx context.Context, key string, revision uint64, left []byte) (uint64, error) {
+	if revision == 0 {
+		return 0, fmt.Errorf("%w: record %q has no revision to retire", ErrConflict, key)
+	}
+	msg := r.message(key, revision, left)
+	msg.Header.Set(subjects.HeaderRetired, "1")
+	return r.write(ctx, msg)
 }
 
 func (r *runs) Purge(ctx context.Context, key string, revision uint64) error {

@@ -43,3 +43,18 @@ func (n Names) Foreign(subject string) error {
 	}
 	return nil
 }
+
+// ForeignNotify does the same for the subjects of those who are told an outcome.
+func (n Names) ForeignNotify(list drover.NotifyList) error {
+	for i := range list {
+		subject := list[i].Subject + list[i].StreamSubject // one of them, or none
+		if subject == "" {
+			continue
+		}
+		if err := n.Foreign(subject); err != nil {
+			e := drover.AsError(err, drover.CodeForbidden)
+			return drover.Errorf(e.Code, "notify %d cannot be: %s", i, e.Message)
+		}
+	}
+	return nil
+}

@@ -19,6 +19,9 @@ const (
 	HeaderMore      = "Drover-More"      // answer: "1", another one follows
 )
 
+// HeaderRetired is on what is left of the record of a run that is being removed.
+const HeaderRetired = "Drover-Retired"
+
 // The headers of the messages of a stream that a program writes.
 const (
 	HeaderChunk      = "Drover-Chunk"      // its number in the stream, from 1

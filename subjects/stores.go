@@ -100,6 +100,10 @@ func BucketKey(bucket, key string) string { return "$KV." + bucket + "." + key }
 // says which.
 func ReadLatest(stream string) string { return "$JS.API.STREAM.MSG.GET." + stream }
 
+// ReadInfo is where the leader of a stream is asked what it has; the payload may ask
+// for subjects.
+func ReadInfo(stream string) string { return "$JS.API.STREAM.INFO." + stream }
+
 // ReadDirect is where any replica of a stream answers with the latest message on
 // a subject, if the stream allows direct reads.
 func ReadDirect(stream, subject string) string { return "$JS.API.DIRECT.GET." + stream + "." + subject }
@@ -153,6 +157,29 @@ func DeliveredKey(run drover.RunID, sequence uint64) string {
 // JournalKey is where a part of the journal of a program is kept.
 func JournalKey(run drover.RunID, generation int, part string, number int) string {
 	return string(run) + ".journal." + strconv.Itoa(generation) + "." + part + "." + strconv.Itoa(number)
+}
+
+// GenerationOfKey gives the generation of a JournalKey of a run.
+func GenerationOfKey(run drover.RunID, key string) (int, bool) {
+	rest, ok := strings.CutPrefix(key, string(run)+".journal.")
+	digits, _, more := strings.Cut(rest, ".")
+	n, err := strconv.Atoi(digits)
+	return n, ok && more && err == nil && n >= 0
+}
+
+// NodeOfKey gives the node of an OutputKey of a run.
+func NodeOfKey(run drover.RunID, key string) (drover.NodeID, bool) {
+	rest, ok := strings.CutPrefix(key, string(run)+".node.")
+	token, _, more := strings.Cut(rest, ".")
+	node, decoded := Decode(token)
+	return drover.NodeID(node), ok && more && decoded
+}
+
+// DeliveredOfKey gives the sequence of a DeliveredKey of a run.
+func DeliveredOfKey(run drover.RunID, key string) (uint64, bool) {
+	digits, ok := strings.CutPrefix(key, string(run)+".delivered.")
+	n, err := strconv.ParseUint(digits, 10, 64)
+	return n, ok && err == nil
 }
 
 // ValuesOf matches the keys of every value of a run.

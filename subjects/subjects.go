@@ -74,6 +74,11 @@ func (n Names) CommandsOf(partition int) string {
 	return n.prefix + ".cmd." + strconv.Itoa(partition) + ".>"
 }
 
+// CommandsTo matches every stored command for a run of a partition.
+func (n Names) CommandsTo(partition int, run drover.RunID) string {
+	return n.prefix + ".cmd." + strconv.Itoa(partition) + "." + string(run) + ".*"
+}
+
 // ParseCommand takes the subject of a stored command apart. The run and the
 // verb are what a publisher wrote, and may be anything that fits in a token.
 func (n Names) ParseCommand(subject string) (partition int, run, verb string, ok bool) {

@@ -3,24 +3,24 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/droverhq/drover"
-	"github.com/droverhq/drover/internal/delivery"
 	"github.com/droverhq/drover/internal/machine"
 	"github.com/droverhq/drover/kv"
 	"github.com/droverhq/drover/subjects"
 )
 
 const (
-	purgeEvery = 15 * time.Second // commands that are done
-	cleanEvery = time.Minute      // runs whose retention is over
-	maxRemoved = 10_000           // runs that are found by one scan
+	purgeEvery  = 15 * time.Second // commands that are done
+	cleanEvery  = time.Minute      // runs whose retention is over
+	maxRemoved  = 10_000           // runs that are found by one scan
+	maxFailures = 32               // after which the server is taken to be away
 )
 
 // janitor removes what nobody needs any more, until ctx ends. Commands do not
@@ -73,34 +73,80 @@ func (w *Worker) purgeCommands(ctx context.Context, purged map[int]uint64) error
 		return err
 	}
 	for n, cursor := range todo {
+		begun := time.Now()
 		err := stream.Purge(ctx, jetstream.WithPurgeSubject(w.names.CommandsOf(n)), jetstream.WithPurgeSequence(cursor))
 		if err != nil {
 			return err
 		}
 		purged[n] = cursor
+		// The server holds its log meanwhile, for long where it has a lot: whoever
+		// publishes gets as much of the time.
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Since(begun)):
+		}
 	}
 	return nil
 }
 
-// cleanRuns removes runs that ended longer ago than the retention, values
-// first. Records come in the order of their last writes, so a scan stops at the
-// first one that was written later; what it passes over are runs that wait for
-// long. One worker of the fleet does it, the owner of partition 0.
+// cleanRuns removes runs that ended longer ago than the retention. Records come in
+// the order of their last writes, so a scan stops at the first one that was written
+// later; what it passes over are runs that wait for long. One worker of the fleet
+// does it, the owner of partition 0.
+//
+// A removal that failed half way is gone on with next time, as long as this worker
+// lives and has partition 0. One that was cut off by a crash, or by the end of either,
+// is gone on with when the retention is over once more, at the latest: a retired
+// record is the latest write of its key. A start with its id does not wait for that.
 func (w *Worker) cleanRuns(ctx context.Context, now time.Time) error {
+	if !w.owns(0) {
+		return nil
+	}
+	half, err := w.halfRemoved(ctx)
+	_, err2 := w.removeRuns(ctx, half, nil)
+	return errors.Join(err, err2, w.removeOld(ctx, now))
+}
+
+// removeOld removes what is found, until nothing is.
+func (w *Worker) removeOld(ctx context.Context, now time.Time) error {
 	until := machine.Millis(now.Add(-time.Duration(w.settings.Retention)).UnixMilli())
 	for w.owns(0) {
-		old, err := w.oldRuns(ctx, until)
+		cursors, err := w.savedCursors(ctx)
 		if err != nil {
 			return err
 		}
-		if err := w.removeRuns(ctx, old); err != nil {
+		old, err := w.oldRuns(ctx, until, cursors)
+		if err != nil || len(old) == 0 {
 			return err
 		}
-		if len(old) < maxRemoved {
-			return nil
+		r, err := w.round(ctx, cursors)
+		if err != nil {
+			return err
+		}
+		removed, err := w.removeRuns(ctx, old, r)
+		if err != nil || removed == 0 || len(old) < maxRemoved {
+			return err
 		}
 	}
 	return nil
+}
+
+// halfRemoved gives those runs whose removal failed that are retired by now. What
+// cannot be read is looked at again next time.
+func (w *Worker) halfRemoved(ctx context.Context) ([]oldRun, error) {
+	var half, unknown []oldRun
+	var failed error
+	for _, old := range w.failed {
+		rec, err := w.runs.Load(ctx, old.key)
+		if rec.Retired {
+			half = append(half, oldRun{run: old.run, key: old.key, rec: rec})
+		} else if err != nil && !errors.Is(err, drover.CodeNotFound) {
+			unknown, failed = append(unknown, old), err
+		}
+	}
+	w.failed = unknown
+	return half, failed
 }
 
 // owns reports whether a partition is this worker's, as far as it knows.
@@ -111,16 +157,23 @@ func (w *Worker) owns(partition int) bool {
 	return mine
 }
 
-// oldRun is a record that is to go, while it has this revision.
-type oldRun struct {
-	key      string
-	revision uint64
-}
-
-// oldRuns finds runs to remove, not more than maxRemoved.
-func (w *Worker) oldRuns(ctx context.Context, until machine.Millis) ([]oldRun, error) {
+// oldRuns finds runs to remove, not more than maxRemoved. One whose latest command
+// the next owner of its partition would read again is not among them: that owner
+// would find no run, and begin it anew, or it would not do what the run owes. All
+// that a run owes has happened once the cursor is past what it has applied.
+func (w *Worker) oldRuns(ctx context.Context, until machine.Millis, cursors map[int]uint64) ([]oldRun, error) {
 	var old []oldRun
+	turns := map[string]bool{} // those that have their turn next time
+	for _, run := range w.failed {
+		turns[run.key] = true
+	}
 	err := w.runs.Scan(ctx, func(key string, rec kv.Record) bool {
+		if rec.Retired {
+			if run, ok := subjects.RunOfKey(key); ok && !turns[key] {
+				old = append(old, oldRun{run: run, key: key, rec: rec})
+			}
+			return len(old) < maxRemoved
+		}
 		s, err := machine.Decode(rec.Data)
 		if err != nil {
 			return true // another version's, or broken: not ours to remove
@@ -128,36 +181,63 @@ func (w *Worker) oldRuns(ctx context.Context, until machine.Millis) ([]oldRun, e
 		if s.Now > until {
 			return false
 		}
-		if s.Terminal() && s.Ended <= until && told(s, until) {
-			old = append(old, oldRun{key, rec.Revision})
+		if s.Terminal() && s.Ended <= until && told(s, until) && s.Applied < cursors[w.partition(s.Run)] {
+			old = append(old, w.oldRunOf(key, rec, s))
 		}
 		return len(old) < maxRemoved
 	})
 	return old, err
 }
 
-// removeRuns removes runs, several at the same time.
-func (w *Worker) removeRuns(ctx context.Context, old []oldRun) error {
+// removeRuns removes runs, several at the same time, and says how many are gone.
+// After maxFailures it begins no more. What failed, or was not begun, and may be
+// retired is remembered, the latter in front: so each has its turn.
+func (w *Worker) removeRuns(ctx context.Context, old []oldRun, r *round) (int, error) {
 	slots := make(chan struct{}, 32)
 	var removing sync.WaitGroup
-	var failed atomic.Pointer[error]
-	for _, run := range old {
-		if failed.Load() != nil || !w.owns(0) {
+	var mu sync.Mutex
+	var first error
+	var failed []oldRun
+	removed := 0
+	done := func(run oldRun, gone bool, err error) {
+		<-slots
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err != nil:
+			if failed = append(failed, run); first == nil {
+				first = err
+			}
+		case gone:
+			removed++
+		}
+	}
+	for i, run := range old {
+		slots <- struct{}{}
+		mu.Lock()
+		stop := len(failed) >= maxFailures
+		mu.Unlock()
+		if stop || !run.rec.Retired && !w.owns(0) {
+			w.failed = append(w.failed, retired(old[i:])...)
 			break
 		}
-		slots <- struct{}{}
 		removing.Go(func() {
-			defer func() { <-slots }()
-			if err := w.removeRun(ctx, run); err != nil {
-				failed.Store(&err)
-			}
+			gone, err := w.remove(ctx, run, r)
+			done(run, gone, err)
 		})
 	}
 	removing.Wait()
-	if err := failed.Load(); err != nil {
-		return *err
+	w.failed = append(w.failed, failed...)
+	w.failed = w.failed[:min(len(w.failed), maxRemoved)]
+	if first != nil {
+		return removed, fmt.Errorf("%d runs could not be removed, one of them: %w", len(failed), first)
 	}
-	return nil
+	return removed, nil
+}
+
+// retired gives those runs whose records are.
+func retired(runs []oldRun) []oldRun {
+	return slices.DeleteFunc(slices.Clone(runs), func(run oldRun) bool { return !run.rec.Retired })
 }
 
 // told reports whether nobody has to be told of a run any more: everyone was, or
@@ -166,75 +246,4 @@ func told(s *machine.State, until machine.Millis) bool {
 	return !slices.ContainsFunc(s.Notify, func(n machine.Subscriber) bool {
 		return !n.Status.Over() || n.Status == drover.DeliveryDead && n.At > until
 	})
-}
-
-// removeRun removes one run, unless its record is another by now: values have no
-// revision, and those of a new run with the same id must stay.
-func (w *Worker) removeRun(ctx context.Context, old oldRun) error {
-	run, ok := subjects.RunOfKey(old.key)
-	if !ok {
-		return nil
-	}
-	rec, err := w.runs.Load(ctx, old.key)
-	if errors.Is(err, drover.CodeNotFound) || err == nil && rec.Revision != old.revision {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if err := w.values.PurgeRun(ctx, run); err != nil {
-		return err
-	}
-	if err := w.unlist(ctx, run, rec.Data); err != nil {
-		return err
-	}
-	if err := w.purgeStreams(ctx, run, rec.Data); err != nil {
-		return err
-	}
-	err = w.runs.Purge(ctx, old.key, old.revision)
-	if errors.Is(err, kv.ErrConflict) || errors.Is(err, drover.CodeNotFound) {
-		return nil
-	}
-	return err
-}
-
-// unlist takes the deliveries of a run that is to go off the list.
-func (w *Worker) unlist(ctx context.Context, run drover.RunID, record []byte) error {
-	s, err := machine.Decode(record)
-	if err != nil {
-		return err
-	}
-	partition := subjects.Partition(string(run), w.settings.Partitions)
-	done := make(chan error, len(s.Notify))
-	waiting := 0
-	for i := range s.Notify {
-		if n := &s.Notify[i]; n.Listed {
-			waiting++
-			w.deliveries.Unlist(subjects.DeliveryKey(delivery.Target(&n.Notify), partition, run, i), func(err error) { done <- err })
-		}
-	}
-	for range waiting {
-		select {
-		case err := <-done:
-			if err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
-}
-
-// purgeStreams removes what a program that is to go has written for its readers.
-func (w *Worker) purgeStreams(ctx context.Context, run drover.RunID, record []byte) error {
-	s, err := machine.Decode(record)
-	if err != nil || s.Program == nil {
-		return err
-	}
-	stream, err := w.js.Stream(ctx, w.names.Streams())
-	if err != nil {
-		return err
-	}
-	return stream.Purge(ctx, jetstream.WithPurgeSubject(w.names.StreamsOf(run)))
 }

@@ -3,11 +3,13 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/machine"
 	"github.com/droverhq/drover/internal/partition"
 	"github.com/droverhq/drover/internal/seal"
 	"github.com/droverhq/drover/kv"
@@ -64,14 +66,26 @@ func newOwner(w *Worker, held kv.Partition) *owner {
 		Memory:     w.share(keptBytes, minKept),
 		Secret:     newSecret,
 		Plan:       w.plans.at,
-		Admit: func(run drover.RunID, start *drover.StartRequest) *drover.Error {
-			return seal.Admit(w.secret, run, start)
-		},
+		Admit:      w.admit,
 		Report: func(run drover.RunID, kind partition.OpKind, err error) {
 			quiet.Warn().Str("run", string(run)).Stringer("operation", kind).Err(err).Msg("operation failed, it is tried again")
 		},
 	})
 	return o
+}
+
+// admit says why a start may not make a run, or nil: it must not have an outcome
+// told to the session of somebody else, or with the rights of the worker.
+func (w *Worker) admit(run drover.RunID, start *drover.StartRequest, plan *machine.Plan) *drover.Error {
+	if refused := seal.Admit(w.secret, run, start); refused != nil {
+		return refused
+	}
+	err := w.names.ForeignNotify(slices.Concat(plan.Definition.Notify, start.Notify))
+	if err == nil {
+		return nil
+	}
+	refused := drover.AsError(err, drover.CodeForbidden)
+	return drover.Errorf(refused.Code, "run %s cannot start: %s", run, refused.Message)
 }
 
 // run owns the partition. It returns nil when it was given back, errLost when

@@ -65,7 +65,14 @@ func (o *owner) ended(op *partition.Op) func(error) {
 }
 
 func (o *owner) load(ctx context.Context, op *partition.Op) partition.Result {
-	rec, err := o.w.runs.Load(ctx, subjects.RunKey(o.n, op.Run))
+	key := subjects.RunKey(o.n, op.Run)
+	rec, err := o.w.runs.Load(ctx, key)
+	if rec.Retired { // a new run may come, and must find nothing of the old one
+		if failed := o.w.finish(ctx, op.Run, key, rec); failed != nil {
+			err = failed
+		}
+		rec = kv.Record{}
+	}
 	return partition.Result{Data: rec.Data, Revision: rec.Revision, Err: err}
 }
 

@@ -110,6 +110,7 @@ type Worker struct {
 	fetches    chan struct{}  // slots of maxFetches
 
 	late    late          // the janitor's
+	failed  []oldRun      // the janitor's: runs that could not be removed when it last tried
 	adopted chan struct{} // has something where partitions were taken
 
 	mu      sync.Mutex

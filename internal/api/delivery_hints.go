@@ -9,13 +9,15 @@ import (
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/machine"
+	"github.com/droverhq/drover/kv"
 	"github.com/droverhq/drover/subjects"
 )
 
 // Deliveries lists where deliveries may wait, as kv.Deliveries does.
 type Deliveries interface {
+	List(key string, hint kv.Hint, done func(error))
 	Unlist(key string, done func(error))
-	Scan(ctx context.Context, filter string, visit func(key string) bool) error
+	Scan(ctx context.Context, filter string, visit func(key string, hint kv.Hint) bool) error
 }
 
 const (
@@ -31,6 +33,7 @@ type hint struct {
 	run        drover.RunID
 	subscriber int
 	key        string // of the list; "": the record itself says that it is listed
+	says       kv.Hint
 }
 
 func byRun(a, b hint) int {
@@ -113,12 +116,12 @@ func (s *Service) hints(ctx context.Context, after hint, most int) (hints []hint
 		more = more || len(hints) > most
 		hints = hints[:min(len(hints), most)]
 	}
-	err = s.Deliveries.Scan(ctx, "", func(key string) bool {
+	err = s.Deliveries.Scan(ctx, "", func(key string, says kv.Hint) bool { // what just died may not be listed as dead yet
 		_, run, subscriber, ok := subjects.DeliveryOfKey(key)
 		if !ok || subscriber < 0 {
 			return true // somebody else's
 		}
-		if h := (hint{run, subscriber, key}); byRun(h, after) > 0 {
+		if h := (hint{run, subscriber, key, says}); byRun(h, after) > 0 {
 			hints = append(hints, h)
 		}
 		if len(hints) >= 2*most { // now and then, so that sorting costs little
@@ -173,6 +176,9 @@ func (s *Service) hinted(ctx context.Context, h hint) (*drover.RunDelivery, erro
 	}
 	if state != nil {
 		d, _ := state.DeliveryOf(h.subscriber)
+		if d.Status == drover.DeliveryPending && d.Notify.Function == "" && h.key != "" && !h.says.Waits() {
+			s.Deliveries.List(h.key, kv.HintWaits, func(error) {}) // else nobody finds it who looks for what waits
+		}
 		if d.Status == drover.DeliveryPending || d.Status == drover.DeliveryDead {
 			return &d, nil
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/kv"
 	"github.com/droverhq/drover/subjects"
 )
 
@@ -15,9 +16,11 @@ type keyList []string
 
 func (keyList) Unlist(string, func(error)) {}
 
-func (l keyList) Scan(_ context.Context, _ string, visit func(string) bool) error {
+func (keyList) List(string, kv.Hint, func(error)) {}
+
+func (l keyList) Scan(_ context.Context, _ string, visit func(string, kv.Hint) bool) error {
 	for _, key := range l {
-		if !visit(key) {
+		if !visit(key, kv.HintWaits) {
 			return nil
 		}
 	}

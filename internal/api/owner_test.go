@@ -232,7 +232,7 @@ func (o *owner) commit(key string, revision uint64, step machine.Step) {
 
 // list performs the effects that list deliveries, as a worker does.
 func (o *owner) list(s *machine.State, e machine.Effect) {
-	call := o.store.Deliveries.List
+	call := func(key string, done func(error)) { o.store.Deliveries.List(key, kv.HintWaits, done) }
 	switch e.Kind {
 	case machine.EffectList:
 	case machine.EffectUnlist:

@@ -19,6 +19,9 @@ func (s *Service) tell(ctx context.Context, run drover.RunID, req *drover.StartR
 				"notify %d names a session, and nobody may name one: use reply_to, which is the session of whoever asks", i)
 		}
 	}
+	if err := s.Names.ForeignNotify(req.Notify); err != nil {
+		return err
+	}
 	if req.ReplyTo == nil {
 		return nil
 	}

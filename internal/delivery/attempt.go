@@ -97,7 +97,7 @@ func (d *Deliverer) send(a *attempt) {
 	}
 	if err == nil {
 		var msg *nats.Msg
-		if msg, err = d.message(a); err == nil {
+		if msg, err = Message(d.opts.Names, int(d.opts.Conn.MaxPayload()), a.jobs); err == nil {
 			if err = d.sendError(a, msg, d.inbox.send(a, msg)); err == nil {
 				return
 			}
@@ -141,8 +141,13 @@ func (d *Deliverer) expire(a *attempt, now time.Time) {
 	if !d.inbox.drop(a) {
 		return
 	}
-	a.all(verdict{err: drover.Errorf(drover.CodeTimeout, "%s did not answer within %s", where(&a.jobs[0].Notify), a.timeout())})
+	a.late()
 	d.finish(a, now)
+}
+
+// late gives every job the verdict that nobody answered.
+func (a *attempt) late() {
+	a.all(verdict{err: drover.Errorf(drover.CodeTimeout, "%s did not answer within %s", where(&a.jobs[0].Notify), a.timeout())})
 }
 
 // finish tells how an attempt went.
@@ -175,14 +180,25 @@ func (d *Deliverer) finish(a *attempt, now time.Time) {
 }
 
 // hear tells a run how an attempt went.
-func (d *Deliverer) hear(j *Job, v verdict) {
+func (d *Deliverer) hear(j *Job, v verdict) { d.opts.Heard(j.Run, v.heard(j)) }
+
+// heard is what the runs of an attempt hear of it.
+func (a *attempt) heard() []drover.HeardMessage {
+	var all []drover.HeardMessage
+	for i, j := range a.jobs {
+		all = append(all, a.verdicts[i].heard(j))
+	}
+	return all
+}
+
+func (v verdict) heard(j *Job) drover.HeardMessage {
 	m := drover.HeardMessage{DeliveryID: j.ID, Token: j.Token, Attempt: j.Attempt}
 	if v.err == nil {
 		m.Receipt = cut(v.receipt, maxReceipt)
 	} else {
 		m.Error, m.Unmade = clip(v.err), v.unmade
 	}
-	d.opts.Heard(j.Run, m)
+	return m
 }
 
 const (

@@ -101,8 +101,9 @@ func (d *Deliverer) tell(e event) {
 }
 
 // Run makes attempts until ctx ends. Then those under way get Options.DrainTimeout
-// to end, and are heard; all else is dropped without a word, for the records know
-// of it. It may be called once. The error is nil but where the connection takes no
+// to end, and are heard; all else is dropped without a word, for the records have
+// times for it. To tell of it would cost a write or two for each, and would not make
+// it come earlier: a record that hears that nobody was there waits as well. It may be called once. The error is nil but where the connection takes no
 // subscription.
 func (d *Deliverer) Run(ctx context.Context) error {
 	shut, err := d.inbox.subscribe(d.answered)

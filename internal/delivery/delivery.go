@@ -34,6 +34,11 @@ func Target(n *drover.Notify) string {
 	return text
 }
 
+// Key lists the delivery of a run to a subscriber.
+func Key(n *drover.Notify, partitions int, run drover.RunID, subscriber int) string {
+	return subjects.DeliveryKey(Target(n), subjects.Partition(string(run), partitions), run, subscriber)
+}
+
 // Source finds what else there is to deliver. Its methods may be called by several
 // goroutines at once.
 type Source interface {

@@ -77,34 +77,50 @@ func (b *inbox) drop(a *attempt) bool {
 	return waits
 }
 
-// message makes the message of an attempt.
-func (d *Deliverer) message(a *attempt) (*nats.Msg, *drover.Error) {
-	j := a.jobs[0]
+// Message makes the message of an attempt of one job, or of the jobs of a batch,
+// to a subject, a stream subject or a session.
+func Message(names subjects.Names, maxPayload int, jobs []*Job) (*nats.Msg, *drover.Error) {
+	j := jobs[0]
 	n := &j.Notify
 	msg := &nats.Msg{Data: j.Body, Header: nats.Header{subjects.HeaderDelivery: {string(j.ID)}}}
-	switch a.target.kind {
+	switch n.Kind() {
 	case "subject":
 		msg.Subject = n.Subject
 		if n.Batch != nil {
-			msg.Data = batchBody(a.jobs)
-			msg.Header = nats.Header{subjects.HeaderOutcomes: {strconv.Itoa(len(a.jobs))}}
+			msg.Data = batchBody(jobs)
+			msg.Header = nats.Header{subjects.HeaderOutcomes: {strconv.Itoa(len(jobs))}}
 		}
 	case "stream_subject":
 		msg.Subject = n.StreamSubject
 		msg.Header[subjects.HeaderMessageID] = []string{string(j.ID)}
 	case "session":
-		msg.Subject = d.opts.Names.Session(n.Session)
-		data, err := sessionReply(j, int(d.opts.Conn.MaxPayload()))
+		msg.Subject = names.Session(n.Session)
+		data, err := sessionReply(j, maxPayload)
 		if err != nil {
 			return nil, drover.Errorf(drover.CodeInternal, "the outcome of run %s cannot be told as text: %v", j.Run, err)
 		}
 		msg.Data = data
 	default:
-		e := drover.Errorf(drover.CodeInternal, "no worker delivers to a %q by itself", a.target.kind)
+		e := drover.Errorf(drover.CodeInternal, "no worker delivers to a %q by itself", n.Kind())
 		e.Permanent = true
 		return nil, e
 	}
 	return msg, nil
+}
+
+// Judge makes what the runs hear of an attempt from the answer to its message: one
+// for each job, in their order.
+func Judge(jobs []*Job, answer *nats.Msg) []drover.HeardMessage {
+	a := &attempt{jobs: jobs, verdicts: make([]verdict, len(jobs))}
+	a.judge(answer)
+	return a.heard()
+}
+
+// Expired makes the same where no answer came in time.
+func Expired(jobs []*Job) []drover.HeardMessage {
+	a := &attempt{jobs: jobs, verdicts: make([]verdict, len(jobs))}
+	a.late()
+	return a.heard()
 }
 
 // judge makes verdicts of the answer to an attempt.

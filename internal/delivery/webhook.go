@@ -38,6 +38,13 @@ func (d *Deliverer) post(ctx context.Context, j *Job) (receipt string, unmade bo
 	return post(ctx, d.opts.HTTP, d.opts.Secrets, time.Now, j)
 }
 
+// Post makes what a run hears of one attempt to deliver its outcome to a URL. The
+// client follows no redirects; secrets is Options.Secrets.
+func Post(ctx context.Context, client *http.Client, secrets func(string) [][]byte, now func() time.Time, j *Job) drover.HeardMessage {
+	receipt, unmade, err := post(ctx, client, secrets, now, j)
+	return verdict{receipt: receipt, unmade: unmade, err: err}.heard(j)
+}
+
 func post(ctx context.Context, client *http.Client, secrets func(string) [][]byte, now func() time.Time, j *Job) (string, bool, *drover.Error) {
 	var signing [][]byte
 	name := cmp.Or(j.Notify.Secret, defaultSecret)

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // Bubble runs a test under a fake clock, with a server inside. time.Sleep in
@@ -16,5 +17,10 @@ func Bubble(t *testing.T, test func(t *testing.T, s *Server)) {
 	// emptied by two collections.
 	runtime.GC()
 	runtime.GC()
-	synctest.Test(t, func(t *testing.T) { test(t, New(t)) })
+	synctest.Test(t, func(t *testing.T) {
+		// The last clean-up: a subscription that drains looks ten times a second whether
+		// its connection is closed, and a bubble must not end before its goroutines.
+		t.Cleanup(func() { time.Sleep(time.Second) })
+		test(t, New(t))
+	})
 }

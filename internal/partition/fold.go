@@ -95,7 +95,7 @@ func (p *Partition) apply(r *run, it *item) (machine.Step, error) {
 	if it.start != nil {
 		plan = it.plan
 		if r.state == nil {
-			if refused := p.opts.Admit(r.id, it.start); refused != nil {
+			if refused := p.opts.Admit(r.id, it.start, plan); refused != nil {
 				return machine.Step{State: r.state, Refused: refused}, nil
 			}
 			it.cmd.Start.Secret = p.opts.Secret()

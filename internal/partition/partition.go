@@ -27,9 +27,9 @@ type Options struct {
 	Secret func() string
 	// Plan gives a plan that is at hand, or nil. It must not block.
 	Plan func(*drover.StartRequest, drover.Hash) *machine.Plan
-	// Admit says why a start may not make a run, or nil; nil: all may. It must not
-	// block.
-	Admit func(drover.RunID, *drover.StartRequest) *drover.Error
+	// Admit says why a start may not make a run of its plan, or nil; nil: all may.
+	// It must not block.
+	Admit func(drover.RunID, *drover.StartRequest, *machine.Plan) *drover.Error
 	// Report is told of what failed and is tried again.
 	Report func(drover.RunID, OpKind, error)
 }
@@ -84,7 +84,7 @@ func New(opts Options) *Partition {
 	}
 	opts.Cursor = max(opts.Cursor, 1)
 	if opts.Admit == nil {
-		opts.Admit = func(drover.RunID, *drover.StartRequest) *drover.Error { return nil }
+		opts.Admit = func(drover.RunID, *drover.StartRequest, *machine.Plan) *drover.Error { return nil }
 	}
 	if opts.Report == nil {
 		opts.Report = func(drover.RunID, OpKind, error) {}

@@ -43,13 +43,18 @@ func newBucket() *bucket {
 
 // put writes a key that has this revision, 0 for one that is not there.
 func (b *bucket) put(key string, revision uint64, data []byte) (uint64, error) {
+	return b.write(key, revision, kv.Record{Data: data})
+}
+
+func (b *bucket) write(key string, revision uint64, rec kv.Record) (uint64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if has := b.entries[key].Revision; has != revision {
 		return 0, fmt.Errorf("%w: key %q has revision %d, not %d", kv.ErrConflict, key, has, revision)
 	}
 	b.last++
-	b.entries[key] = kv.Record{Data: bytes.Clone(data), Revision: b.last}
+	rec.Data, rec.Revision = bytes.Clone(rec.Data), b.last
+	b.entries[key] = rec
 	b.notify()
 	return b.last, nil
 }
@@ -74,11 +79,18 @@ func (b *bucket) remove(key string, revision uint64) error {
 	return nil
 }
 
-// purge deletes all keys with a prefix.
-func (b *bucket) purge(prefix string) {
+// Last gives the revision of the latest write.
+func (b *bucket) Last(context.Context) (uint64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	maps.DeleteFunc(b.entries, func(key string, _ kv.Record) bool { return strings.HasPrefix(key, prefix) })
+	return b.last, nil
+}
+
+// purge deletes what was written up to a revision, of all keys with a prefix.
+func (b *bucket) purge(prefix string, last uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	maps.DeleteFunc(b.entries, func(key string, rec kv.Record) bool { return strings.HasPrefix(key, prefix) && rec.Revision <= last })
 	b.notify()
 }
 
@@ -132,7 +144,7 @@ type runs struct{ *bucket }
 
 func (r runs) Load(_ context.Context, key string) (kv.Record, error) {
 	rec, ok := r.get(key)
-	if !ok {
+	if !ok || rec.Retired {
 		return rec, drover.Errorf(drover.CodeNotFound, "there is no record %q", key)
 	}
 	return rec, nil
@@ -143,6 +155,13 @@ func (r runs) Commit(batch []kv.Commit) {
 		revision, err := r.put(c.Key, c.Revision, c.Data)
 		go c.Done(revision, err)
 	}
+}
+
+func (r runs) Retire(_ context.Context, key string, revision uint64, left []byte) (uint64, error) {
+	if revision == 0 {
+		return 0, fmt.Errorf("%w: record %q has no revision to retire", kv.ErrConflict, key)
+	}
+	return r.write(key, revision, kv.Record{Data: left, Retired: true})
 }
 
 func (r runs) Purge(_ context.Context, key string, revision uint64) error {
@@ -177,8 +196,18 @@ func (v values) Get(_ context.Context, keys []string) (map[string]json.RawMessag
 	return got, nil
 }
 
-func (v values) PurgeRun(_ context.Context, run drover.RunID) error {
-	v.purge(strings.TrimSuffix(subjects.ValuesOf(run), ">"))
+func (v values) Sweep(_ context.Context, run drover.RunID, dead func(key string) bool) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	maps.DeleteFunc(v.entries, func(key string, _ kv.Record) bool {
+		return strings.HasPrefix(key, strings.TrimSuffix(subjects.ValuesOf(run), ">")) && dead(key)
+	})
+	v.notify()
+	return nil
+}
+
+func (v values) PurgeRun(_ context.Context, run drover.RunID, last uint64) error {
+	v.purge(strings.TrimSuffix(subjects.ValuesOf(run), ">"), last)
 	return nil
 }
 

@@ -13,8 +13,8 @@ import (
 
 type deliveries struct{ *bucket }
 
-func (d deliveries) List(key string, done func(error)) {
-	d.force(key)
+func (d deliveries) List(key string, hint kv.Hint, done func(error)) {
+	d.force(key, hint)
 	go done(nil)
 }
 
@@ -23,12 +23,21 @@ func (d deliveries) Unlist(key string, done func(error)) {
 	go done(nil)
 }
 
-func (d deliveries) Scan(_ context.Context, filter string, visit func(key string) bool) error {
+func (d deliveries) Scan(_ context.Context, filter string, visit func(key string, hint kv.Hint) bool) error {
 	all := d.all("")
 	keys := slices.SortedFunc(maps.Keys(all), func(a, b string) int { return int(all[a].Revision) - int(all[b].Revision) })
 	for _, key := range keys {
-		if fits(key, filter) && !visit(key) {
+		if fits(key, filter) && !visit(key, kv.Hint(all[key].Data)) {
 			return nil
+		}
+	}
+	return nil
+}
+
+func (d deliveries) Purge(_ context.Context, keys []string, last uint64) error {
+	for _, key := range keys {
+		if rec, ok := d.get(key); ok && rec.Revision <= last {
+			_ = d.remove(key, rec.Revision)
 		}
 	}
 	return nil
@@ -44,11 +53,11 @@ func fits(key, filter string) bool {
 }
 
 // force writes a key, whatever revision it has.
-func (b *bucket) force(key string) {
+func (b *bucket) force(key string, hint kv.Hint) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.last++
-	b.entries[key] = kv.Record{Revision: b.last}
+	b.entries[key] = kv.Record{Data: []byte(hint), Revision: b.last}
 	b.notify()
 }
 

@@ -26,11 +26,13 @@ func RunSuite(t *testing.T, open func(t *testing.T) *kv.Store) {
 		{"of many writers one succeeds", testWriters},
 		{"a batch succeeds record by record", testBatch},
 		{"a purged record is as if it had never been", testPurge},
+		{"a retired record is none, and keeps its key", testRetire},
 		{"a scan visits every record once", testScan},
 		{"a record may be big", testBigRecord},
 		{"the first value stays", testValues},
 		{"many values are read at once", testManyValues},
 		{"the values of a run go together", testPurgeRun},
+		{"dead values of a run go by themselves", testSweep},
 		{"definitions and names", testDefinitions},
 		{"a token has one owner", testHooks},
 		{"a claim is changed by revision", testUpdateOfHooks},
@@ -38,6 +40,8 @@ func RunSuite(t *testing.T, open func(t *testing.T) *kv.Store) {
 		{"ids are reserved for a time", testReservations},
 		{"deliveries are listed", testListed},
 		{"the list is filtered", testFilterOfList},
+		{"the list hints", testHints},
+		{"the list is purged up to a time", testPurgeOfList},
 		{"what is unlisted leaves no trace", testUnlisted},
 		{"a long list", testLongList},
 		{"a fleet has one secret", testSecret},
@@ -193,6 +197,47 @@ func testPurge(t *testing.T, s *kv.Store) {
 	if third <= second {
 		t.Fatalf("revision %d after %d", third, second)
 	}
+}
+
+func testRetire(t *testing.T, s *kv.Store) {
+	ctx, key := t.Context(), subjects.RunKey(1, "run")
+	retire := func(key string, revision uint64, target error) uint64 {
+		t.Helper()
+		rev, err := s.Runs.Retire(ctx, key, revision, []byte("left"))
+		want(t, err, target)
+		return rev
+	}
+	retire(key, 0, kv.ErrConflict)
+	retire(key, 7, kv.ErrConflict)
+	first := mustCommit(t, s, key, 0, "1")
+	second := mustCommit(t, s, key, first, "2")
+	retire(key, first, kv.ErrConflict)
+	retired := retire(key, second, nil)
+	rec, err := s.Runs.Load(ctx, key)
+	want(t, err, drover.CodeNotFound)
+	if !rec.Retired || string(rec.Data) != "left" || rec.Revision != retired {
+		t.Fatalf("what is left of the record is %+v", rec)
+	}
+	for _, revision := range []uint64{0, first, second} {
+		_, err = commit(s, key, revision, "3")
+		want(t, err, kv.ErrConflict)
+	}
+	retire(key, second, kv.ErrConflict)
+	mustCommit(t, s, "1.other", 0, "1")
+	var all []string
+	want(t, s.Runs.Scan(ctx, func(key string, rec kv.Record) bool {
+		all = append(all, fmt.Sprintf("%s=%s %t", key, rec.Data, rec.Retired))
+		return true
+	}), nil)
+	if got := strings.Join(all, ", "); got != "1.run=left true, 1.other=1 false" {
+		t.Fatalf("a scan gives %s", got)
+	}
+	want(t, s.Runs.Purge(ctx, key, second), kv.ErrConflict)
+	want(t, s.Runs.Purge(ctx, key, retired), nil)
+	if rec, err := s.Runs.Load(ctx, key); rec.Retired || !errors.Is(err, drover.CodeNotFound) {
+		t.Fatalf("after the purge there is %+v, error %v", rec, err)
+	}
+	mustCommit(t, s, key, 0, "3")
 }
 
 func testScan(t *testing.T, s *kv.Store) {

@@ -76,17 +76,30 @@ func testManyValues(t *testing.T, s *kv.Store) {
 }
 
 func testPurgeRun(t *testing.T, s *kv.Store) {
-	want(t, s.Values.PurgeRun(t.Context(), "a"), nil)
+	last := func() uint64 {
+		t.Helper()
+		n, err := s.Values.Last(t.Context())
+		want(t, err, nil)
+		return n
+	}
+	none := last()
+	want(t, s.Values.PurgeRun(t.Context(), "a", none), nil)
 	mine := []string{subjects.InputKey("a"), subjects.ResultKey("a"), subjects.DeliveredKey("a", 7)}
 	other := subjects.InputKey("ab")
 	for _, key := range append(mine, other) {
 		put(t, s, key, "1")
 	}
-	want(t, s.Values.PurgeRun(t.Context(), "a"), nil)
+	want(t, s.Values.PurgeRun(t.Context(), "a", none), nil)
+	if got := get(t, s, mine...); len(got) != len(mine) {
+		t.Fatalf("values %v are left, of which all came later", got)
+	}
+	before := last()
+	want(t, s.Values.PurgeRun(t.Context(), "a", before), nil)
 	if got := get(t, s, append(mine, other)...); len(got) != 1 || string(got[other]) != "1" {
 		t.Fatalf("values %v are left, want that of the other run", got)
 	}
 	put(t, s, mine[0], "2")
+	want(t, s.Values.PurgeRun(t.Context(), "a", before), nil) // late
 	if got := get(t, s, mine[0]); string(got[mine[0]]) != "2" {
 		t.Fatalf("value %s of a run that was purged and began anew", got[mine[0]])
 	}
