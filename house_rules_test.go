@@ -28,7 +28,7 @@ var layers = map[string][]string{
 	"internal/machine":            {".", "subjects", "internal/rawjson", "internal/expression", "internal/schema"},
 	"internal/partition":          {".", "subjects", "internal/machine"},
 	"internal/hook":               {".", "internal/rawjson", "internal/machine", "internal/schema", "kv"},
-	"internal/sim":                {".", "subjects", "internal/machine", "internal/partition", "internal/hook", "kv"},
+	"internal/sim":                {".", "subjects", "internal/machine", "internal/partition", "internal/hook", "internal/delivery", "internal/seal", "internal/webhook", "kv"},
 	"internal/publish":            {".", "subjects"},
 	"internal/topology":           {".", "subjects"},
 	"internal/embed":              {"."},
@@ -77,7 +77,7 @@ var outside = map[string][]string{
 	"github.com/rs/zerolog":                 {"function", "dispatcher", "worker", "internal/api", "internal/delivery", "internal/embed", "internal/gateway", "internal/publish", "cmd/drover"},
 	"github.com/nats-io/nats.go": {
 		"kv", "kv/kvtest", "function", "function/functiontest", "flow", "client", "dispatcher", "worker", "cmd/drover",
-		"internal/api", "internal/bench", "internal/delivery", "internal/publish", "internal/replies", "internal/topology", "internal/embed", "internal/gateway", "internal/natstest", "function/functiontest",
+		"internal/api", "internal/bench", "internal/delivery", "internal/sim", "internal/publish", "internal/replies", "internal/topology", "internal/embed", "internal/gateway", "internal/natstest", "function/functiontest",
 		"examples/licences/functions", "examples/callbacks", "examples/order",
 	},
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/delivery"
 	"github.com/droverhq/drover/internal/machine"
 )
 
@@ -19,6 +20,19 @@ type attempt struct {
 	set  time.Time // when it was set off
 }
 
+// job is the attempt as internal/delivery has it.
+func (a *attempt) job() *delivery.Job {
+	return &delivery.Job{Run: a.run, ID: a.d.ID, Attempt: a.d.Attempt, Token: a.d.Token, Notify: a.d.Notify, Body: a.data}
+}
+
+func jobs(all []*attempt) []*delivery.Job {
+	var list []*delivery.Job
+	for _, a := range all {
+		list = append(list, a.job())
+	}
+	return list
+}
+
 // deliver has an owner make an attempt, unless one is under way there.
 func (w *World) deliver(o *owner, e *machine.Effect) {
 	a := &attempt{run: e.Run, d: *e.Delivery, data: w.outcomeBytes(e), set: w.now}
@@ -26,85 +40,74 @@ func (w *World) deliver(o *owner, e *machine.Effect) {
 		return
 	}
 	o.telling[a.d.ID] = true
-	w.soon(func() { w.try(o, a) })
+	if a.d.Notify.Batch != nil {
+		w.gather(o, a)
+		return
+	}
+	w.soon(func() { w.try(o, []*attempt{a}) })
 }
 
 // list writes a delivery on the list, or takes it off.
 func (w *World) list(e *machine.Effect) {
 	if e.Kind == machine.EffectList {
 		w.told.listed[e.Delivery.ID] = targetOf(&e.Delivery.Notify)
+		w.wrote(string(e.Delivery.ID))
 	} else {
 		delete(w.told.listed, e.Delivery.ID)
 	}
 }
 
-// try makes an attempt: it finds somebody or not, and is answered or not.
-func (w *World) try(o *owner, a *attempt) {
+// try makes an attempt, of one delivery or of those of a batch: it finds somebody
+// or not, and is answered or not.
+func (w *World) try(o *owner, all []*attempt) {
 	if o.gone && w.chance(0.5) {
 		return // it had not left the process
 	}
-	to := targetOf(&a.d.Notify)
-	if back := w.told.back(to, w.now); !back.IsZero() {
-		w.told.unmade++
-		w.hear(o, a, 0, drover.HeardMessage{Error: drover.Errorf(drover.CodeUnavailable, "nobody listens"), Unmade: true})
-		w.watch(o, to, back)
+	to := targetOf(&all[0].d.Notify)
+	back := w.told.back(to, w.now)
+	var heard []drover.HeardMessage
+	var takes time.Duration
+	if all[0].d.Notify.URL != "" {
+		heard, takes = w.webhook(o, all[0], !back.IsZero())
+	} else {
+		heard, takes = w.exchange(all, !back.IsZero())
+	}
+	for i, a := range all {
+		w.hear(o, a, takes, heard[i])
+	}
+	if back.IsZero() {
+		w.missed(o, to)
 		return
 	}
-	w.told.attempts++
-	w.reach(a)
-	err := w.answerOf(a.d.ID, to)
-	takes := w.latency()
-	switch {
-	case err == nil:
-		w.told.got[a.d.ID] = true
-		w.hear(o, a, takes, drover.HeardMessage{Receipt: "ok"})
-	case err.Code == drover.CodeTimeout:
-		w.hear(o, a, 10*time.Second, drover.HeardMessage{Error: err})
-	default:
-		w.hear(o, a, takes, drover.HeardMessage{Error: err})
+	for i := range heard {
+		w.told.unmade++
+		w.saw("Delivery10 an attempt found nobody, and was not counted")
+		if !heard[i].Unmade || heard[i].Error == nil {
+			w.violated("nobody is at %s, and what is heard of %s is %+v", to, heard[i].DeliveryID, heard[i])
+		}
 	}
-	w.missed(o, to)
+	w.watch(o, to, back)
 }
 
-// answerOf is what a target says of a delivery; nil is a receipt.
-func (w *World) answerOf(id drover.DeliveryID, to string) *drover.Error {
-	if broken(to) {
-		return drover.Errorf(drover.CodeFailed, "it is broken")
-	}
-	made := 0
-	for _, n := range w.told.made[id] {
-		made += n
-	}
-	if made > 6 {
-		return nil
-	}
-	switch n := w.rng.IntN(50); {
-	case n < 8:
-		return drover.Errorf(drover.CodeFailed, "not now")
-	case n < 9:
-		return &drover.Error{Code: drover.CodeFailed, Message: "never", Permanent: true}
-	case n < 11:
-		return &drover.Error{Code: drover.CodeFailed, Message: "later", RetryAfter: drover.Duration(20 * time.Second)}
-	case n < 14:
-		return drover.Errorf(drover.CodeTimeout, "no receipt came")
-	}
-	return nil
-}
-
-// reach has a target get an outcome.
-func (w *World) reach(a *attempt) {
+// made notes an attempt that was sent, whether or not it arrives.
+func (w *World) made(a *attempt) {
 	t, d, record := w.told, &a.d, w.told.latest[a.run]
-	if was, ok := t.sent[d.ID]; ok && !bytes.Equal(was, a.data) {
-		w.violated("delivery %s has two payloads:\n%s\n%s", d.ID, was, a.data)
+	t.attempts++
+	t.last[d.Token] = w.now
+	if t.made[d.Token] == nil {
+		t.made[d.Token] = map[int]int{}
 	}
-	t.sent[d.ID], t.last[d.ID] = a.data, w.now
-	if t.made[d.ID] == nil {
-		t.made[d.ID] = map[int]int{}
-	}
-	t.made[d.ID][d.Attempt]++
-	w.follow("%s gets %s, attempt %d", targetOf(&d.Notify), d.ID, d.Attempt)
+	t.made[d.Token][d.Attempt]++
+	w.follow("attempt %d of %s for %s", d.Attempt, d.ID, targetOf(&d.Notify))
 	_, i, err := drover.ParseDeliveryID(string(d.ID))
-	if err != nil || i >= len(record.subs) {
+	if err != nil {
+		w.violated("an attempt was made for delivery %q, which is none", d.ID)
+		return
+	}
+	if record.secret == "" || machine.Token(record.secret, string(d.ID)) != d.Token {
+		return // it was on its way when its run was removed
+	}
+	if i >= len(record.subs) {
 		w.violated("an attempt was made for delivery %q, of which no record knows", d.ID)
 		return
 	}
@@ -113,15 +116,39 @@ func (w *World) reach(a *attempt) {
 		w.violated("%s is told, and %q has taken the outcome", d.ID, record.taker)
 	}
 	// Before, it may have been on its way for long, or twice.
-	if a.set.After(t.calmAt.Add(time.Minute)) && sub.Status == drover.DeliveryDead && w.now.After(sub.At.Time().Add(5*time.Second)) {
-		w.violated("%s is dead since %s, and an attempt is made", d.ID, sub.At.Time().Format("15:04:05"))
+	over := sub.Status == drover.DeliveryDead || sub.Status == drover.DeliveryDelivered
+	if over && a.set.After(t.calmAt.Add(time.Minute)) && w.now.After(sub.At.Time().Add(15*time.Second)) {
+		w.violated("%s is %s since %s, and an attempt is made", d.ID, sub.Status, sub.At.Time().Format("15:04:05"))
 	}
+}
+
+// reach has a target get an outcome: the same each time, and the one that the run
+// has.
+func (w *World) reach(a *attempt, data []byte) {
+	t, d := w.told, &a.d
+	if was, ok := t.sent[d.Token]; ok {
+		w.saw("Delivery07 a delivery came again with the same id and bytes")
+		if !bytes.Equal(was, data) {
+			w.violated("delivery %s has two payloads:\n%s\n%s", d.ID, was, data)
+		}
+	}
+	t.sent[d.Token] = data
+	var o drover.Outcome
+	if err := json.Unmarshal(data, &o); err != nil || o.DeliveryID != d.ID || o.RunID != a.run || !o.Status.Terminal() || o.StartedAt.IsZero() || o.EndedAt.IsZero() {
+		w.violated("delivery %s is %.300s: %v", d.ID, data, err)
+	}
+	if t.heirs[a.run] {
+		w.saw("Delivery13 a " + d.Notify.Kind() + " was told of a successor")
+	}
+	w.saw("Delivery05 a run was told as " + string(o.Status))
 }
 
 // hear has a worker tell a run how an attempt went: once or twice, late, or
 // never, where the worker dies before that.
 func (w *World) hear(o *owner, a *attempt, takes time.Duration, m drover.HeardMessage) {
-	m.DeliveryID, m.Token, m.Attempt = a.d.ID, a.d.Token, a.d.Attempt
+	if m.DeliveryID != a.d.ID || m.Token != a.d.Token || m.Attempt != a.d.Attempt {
+		w.violated("what is heard of attempt %d of %s is %+v", a.d.Attempt, a.d.ID, m)
+	}
 	w.at(w.now.Add(takes), func() {
 		delete(o.telling, a.d.ID)
 		late := w.latency()
@@ -130,6 +157,9 @@ func (w *World) hear(o *owner, a *attempt, takes time.Duration, m drover.HeardMe
 		}
 		w.at(w.now.Add(late), func() {
 			if o.gone || w.chance(w.faults.Lose) {
+				if m.Error == nil {
+					w.saw("Delivery11 a worker died between a receipt and its record")
+				}
 				return
 			}
 			w.append(a.run, drover.VerbHeard, m)
@@ -205,7 +235,12 @@ func (w *World) again(o *owner, id drover.DeliveryID) bool {
 	if err != nil || o.dead {
 		return false
 	}
-	state, err := machine.Decode(w.records[run].data)
+	rec := w.records[run]
+	if rec.data == nil {
+		delete(w.told.listed, id) // what a clean-up that crashed has left
+		return false
+	}
+	state, err := machine.Decode(rec.data)
 	if err != nil {
 		w.violated("the record of %s, which is listed: %v", run, err)
 		return false
@@ -213,6 +248,7 @@ func (w *World) again(o *owner, id drover.DeliveryID) bool {
 	e, pending := machine.Redeliver(state, i, w.now)
 	if pending {
 		w.told.atOnce++
+		w.saw("Delivery09 a delivery was made at once, as its subscriber was there again")
 		w.deliver(o, &e)
 	}
 	return pending
@@ -230,12 +266,15 @@ func (w *World) pullOutcome(q *queued) {
 		return
 	}
 	w.told.calls++
-	w.reach(&attempt{run: q.call.ID.Run, d: *q.outcome, data: q.input, set: q.set})
+	a := &attempt{run: q.call.ID.Run, d: *q.outcome, data: q.input, set: q.set}
+	w.made(a)
+	w.reach(a, a.data)
 	res := drover.ResultMessage{Call: q.call.ID, Token: q.call.Token, Instance: "i0", Output: json.RawMessage(`"ok"`)}
-	if err := w.answerOf(q.outcome.ID, targetOf(&q.outcome.Notify)); err != nil {
+	if err := w.answerOf(a); err != nil {
 		res.Output, res.Error = nil, err
 	} else {
-		w.told.got[q.outcome.ID] = true
+		w.gives(a)
+		w.saw("Delivery01 a function gave a receipt")
 	}
 	w.at(w.now.Add(time.Duration(w.rng.Int64N(int64(100*time.Millisecond)))), func() { w.ended(q, res) })
 }

@@ -81,8 +81,8 @@ func (c *calls) Scan(_ context.Context, visit func(string, kv.Record) bool) erro
 // Load implements hook.Runs.
 func (c *calls) Load(_ context.Context, run drover.RunID) (*machine.State, error) {
 	return call(c, func() (*machine.State, error) {
-		rec, ok := c.w.records[run]
-		if !ok {
+		rec := c.w.records[run]
+		if rec.data == nil {
 			return nil, drover.Errorf(drover.CodeNotFound, "there is no run %s", run)
 		}
 		return machine.Decode(rec.data)

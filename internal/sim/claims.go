@@ -88,6 +88,9 @@ func (c *calls) claim(by *hook.Claimant, e *machine.Effect) error {
 			Payload: func(_ context.Context, v machine.Value) (json.RawMessage, bool, error) {
 				return c.w.value(v), true, nil
 			},
+			Told: func(heir drover.RunID, told drover.NotifyList) drover.NotifyList {
+				return c.w.inherited(e.Run, heir, told)
+			},
 		})
 	}
 }

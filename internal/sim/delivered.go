@@ -32,7 +32,7 @@ func (t *told) report() Deliveries {
 	}
 	for id := range t.listed {
 		run, i, err := drover.ParseDeliveryID(string(id))
-		if err == nil && t.latest[run].subs[i].Status != drover.DeliveryDead {
+		if err == nil && i < len(t.latest[run].subs) && t.latest[run].subs[i].Status != drover.DeliveryDead {
 			d.Listed++
 		}
 	}
@@ -47,9 +47,9 @@ func RunDeliveries(seed uint64, faults Faults, tell func(format string, args ...
 	begin := w.now
 	w.take()
 	w.populate()
-	w.at(w.now.Add(trouble), w.calm)
+	w.at(w.told.calmAt, w.calm)
 	for n := range 30 {
-		w.at(w.now.Add(trouble+time.Duration(n)*20*time.Second), w.look)
+		w.at(w.told.calmAt.Add(time.Duration(n)*20*time.Second), w.look)
 	}
 	w.live(begin)
 	return w.report(begin), w.failure
@@ -61,7 +61,9 @@ var everybody = []drover.Notify{
 	{Subject: "told.b"},
 	{Subject: "told.broken"},
 	{StreamSubject: "kept.a"},
+	{StreamSubject: "kept.b"},
 	{URL: "https://told.example/x"},
+	{URL: "https://told.example/broken"},
 	{Function: "hear"},
 	{Function: "work"}, // which the runs call too
 	{Function: "broken"},
@@ -70,6 +72,10 @@ var everybody = []drover.Notify{
 // populate gives a world its targets, runs, waiters and operators.
 func (w *World) populate() {
 	w.told.plain = w.chance(0.3)
+	w.rotate()
+	if w.told.cleaning = w.chance(0.4); w.told.cleaning {
+		w.age()
+	}
 	targets := slices.Clone(everybody)
 	w.rng.Shuffle(len(targets), func(i, k int) { targets[i], targets[k] = targets[k], targets[i] })
 	targets = targets[:2+w.rng.IntN(3)]
@@ -84,6 +90,9 @@ func (w *World) populate() {
 	}
 	for n := 1 + w.rng.IntN(4); n > 0; n-- {
 		w.starter(drover.RunID(fmt.Sprintf("run%d", n)), targets)
+	}
+	for range w.rng.IntN(3) {
+		w.forge()
 	}
 	for range w.rng.IntN(5) {
 		w.told.busy++
@@ -113,6 +122,9 @@ func (w *World) starter(id drover.RunID, targets []drover.Notify) {
 	for range 1 + w.rng.IntN(4) {
 		req.Notify = append(req.Notify, w.subscriber(targets[w.rng.IntN(len(targets))]))
 	}
+	if w.chance(0.5) {
+		w.replyTo(id, &req)
+	}
 	w.starts[id] = &req
 	waiting := w.rng.IntN(4)
 	begin := time.Duration(w.rng.Int64N(int64(30 * time.Second)))
@@ -137,8 +149,11 @@ func (w *World) starter(id drover.RunID, targets []drover.Notify) {
 // subscriber makes one that is told, with bounds or without.
 func (w *World) subscriber(n drover.Notify) drover.Notify {
 	n.Inline = w.chance(0.5)
-	if n.Subject != "" && w.chance(0.3) {
-		n.Batch = &drover.Batch{Max: 10, Wait: drover.Duration(5 * time.Second)}
+	if n.Subject != "" && w.chance(0.5) {
+		n.Batch = &drover.Batch{Max: 2 + int(w.Seed%3)*4}
+		if w.Seed%4 > 0 {
+			n.Batch.Wait = drover.Duration(5 * time.Second)
+		}
 	}
 	if n.Function == "" && w.chance(0.3) {
 		n.Timeout = drover.Duration(10 * time.Second)
@@ -171,10 +186,16 @@ func (w *World) operate() {
 	if w.chance(0.3) {
 		body.DeliveryID = ""
 	}
+	w.replayed(run, body)
+}
+
+// replayed has an operator deliver again what is dead of a run.
+func (w *World) replayed(run drover.RunID, body drover.ReplayMessage) {
 	p := &waiter{w: w, run: run, name: "operator"}
 	p.ask(drover.VerbReplay, body, func(answer any, _ *drover.Error) {
 		if reply, ok := answer.(drover.ReplayedReply); ok {
 			w.told.replays += reply.Replayed
+			w.saw("Delivery12 an operator replayed")
 		}
 	})
 }

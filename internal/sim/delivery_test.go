@@ -6,8 +6,9 @@ import (
 )
 
 // TestDeliverySeeds lives through many worlds in which outcomes are delivered, as
-// cases 6, 7, 9, 10, 11 and 12 of deliveries say. A failure prints the seed that
-// shows it; with -seed and -v that world tells all that happens in it.
+// all cases of deliveries say: Delivery01 to Delivery14, each with what must have
+// happened of it. A failure prints the seed that shows it; with -seed and -v that
+// world tells all that happens in it.
 func TestDeliverySeeds(t *testing.T) {
 	if *one != 0 {
 		report, err := RunDeliveries(*one, FaultsOf(*one), t.Logf)
@@ -23,6 +24,7 @@ func TestDeliverySeeds(t *testing.T) {
 	}
 	var sum Report
 	var d Deliveries
+	seen := Seen{}
 	failed := 0
 	for seed := *first; seed < *first+uint64(n); seed++ {
 		report, err := RunDeliveries(seed, FaultsOf(seed), nil)
@@ -36,7 +38,9 @@ func TestDeliverySeeds(t *testing.T) {
 		sum.Steps += report.Steps
 		sum.Crashes += report.Crashes
 		d.add(report.Deliveries)
+		seen.Add(report.Seen)
 	}
+	shown(t, seen, lines, n)
 	t.Logf("%d worlds from seed %d: %d runs, %d events, %d crashes; %+v", n, *first, sum.Runs, sum.Steps, sum.Crashes, d)
 	if sum.Crashes == 0 || slices.Contains([]int{d.Attempts, d.Calls, d.Unmade, d.AtOnce, d.Consumed, d.Refused, d.Deaths, d.Replays}, 0) {
 		t.Error("something did not happen at all: the worlds have become too tame")

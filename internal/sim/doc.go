@@ -18,9 +18,22 @@
 // Outcomes are delivered by the process of whoever performs the effect: the
 // attempt dies with it, unless it had left. A receipt may be lost, late, or be
 // told twice. Targets are away for a while, and when they are back the owner
-// delivers what is listed without a command, beside the timers of the records. [RunDeliveries] makes a
-// world with many that are told, clients that wait for an outcome and take it,
-// give it up or die, and operators who replay.
+// delivers what is listed without a command, beside the timers of the records.
+// [RunDeliveries] makes a world with many that are told, clients that wait for an
+// outcome and take it, give it up or die, and operators who replay.
+//
+// Messages, webhooks and batches, and what their answers mean, are those of
+// internal/delivery; whoever gets them is of the world, and fails in the ways of his
+// kind: a subject with an error of Drover or of a service; a batch with some
+// receipts, none, or an answer that is none; a stream that is full, or stores what it
+// does not acknowledge; a web server with every kind of status, while the secret
+// that signs is changed. Sessions are sealed for who asks; others forge seals.
+//
+// In some of these worlds runs are removed soon after their end, as the workers do
+// that: janitors die between any two steps or come back late, owners meet what is
+// half removed, operators replay and clients start the run anew at that moment.
+// [RunSuccessors] makes a world with hooks in which all are told of every run and of
+// its successor.
 //
 // # What is checked
 //
@@ -35,7 +48,16 @@
 // attempts that reached it. Of a waiter who takes an outcome and those who are
 // told only inline, exactly one gets it; who takes it holds it at that moment, and
 // who holds it is not refused. One that did not succeed at once is on the list. A
-// dead one is left alone. None dies of age untried whose target was there.
+// dead one is left alone. None dies of age untried whose target was there. What
+// counts as a receipt is one of its kind, and of a batch for each by itself. A
+// session is told only of runs that it asked for, and no start with a forged one
+// makes a run. Every run that is over is in the stream of outcomes, with the bytes
+// that others are told. A run that is removed leaves no value behind, and a new one
+// under its id finds none: its outcome is its own, and each life is what the log
+// gives.
+//
+// [Seen] counts what happened of each line of the cases; where something never does
+// in some hundred worlds, the tests fail.
 //
 // With hooks besides: a delivery that a sender was told is accepted was accepted
 // by one run, and is read, unread in a record, or discarded in one; what was

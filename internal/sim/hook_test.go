@@ -43,6 +43,40 @@ func TestHookSeeds(t *testing.T) {
 	}
 }
 
+// TestSuccessorSeeds lives through worlds with hooks in which all are told of the
+// runs, and of their successors, as case 13 of deliveries says.
+func TestSuccessorSeeds(t *testing.T) {
+	if *one != 0 {
+		report, err := RunSuccessors(*one, FaultsOf(*one), t.Logf)
+		t.Log(report)
+		if err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	n := *seeds / 8
+	if testing.Short() {
+		n /= 20
+	}
+	seen := Seen{}
+	failed := 0
+	for seed := *first; seed < *first+uint64(n); seed++ {
+		report, err := RunSuccessors(seed, FaultsOf(seed), nil)
+		if err != nil {
+			t.Errorf("%v\n%v\nagain: go test ./internal/sim -run TestSuccessorSeeds -seed %d -v", report, err, seed)
+			if failed++; failed == 10 {
+				break
+			}
+		}
+		seen.Add(report.Seen)
+	}
+	for _, what := range []string{"Delivery13 a subject was told of a successor", "Delivery13 a session was told of a successor"} {
+		if t.Logf("%d worlds from seed %d: %s %d times", n, *first, what, seen[what]); seen[what] == 0 && n > 50 {
+			t.Errorf("it did not happen at all: %s", what)
+		}
+	}
+}
+
 // TestOldHookSeeds lives through the worlds that once broke a promise.
 func TestOldHookSeeds(t *testing.T) {
 	old(t, "testdata/hook_seeds.txt", func(seed uint64) (Report, error) { return RunHooks(seed, FaultsOf(seed), nil) })

@@ -152,6 +152,10 @@ func (w *World) inhabit() {
 			at = peaceful + w.rng.IntN(len(definitions)-peaceful)
 		}
 		req := &drover.StartRequest{Hash: w.define(at, token), Input: input(token)}
+		if w.told.heirs != nil {
+			req.Notify = drover.NotifyList{{Subject: "told.a"}}
+			w.replyTo(id, req)
+		}
 		w.starts[id] = req
 		w.sometime(func() { w.append(id, drover.VerbStart, req) })
 	}
@@ -214,6 +218,9 @@ func (w *World) parcel(n int) *parcel {
 		if w.chance(0.1) {
 			p.req.Start.RunID = drover.RunID("named-" + p.req.Token)
 			p.req.Start.Hash = w.define(0, p.req.Token)
+		}
+		if w.told.heirs != nil {
+			p.req.Start.Notify = drover.NotifyList{{Subject: "told.b"}}
 		}
 	case w.chance(0.1):
 		p.req.Async = true

@@ -10,6 +10,7 @@ import (
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/machine"
 	"github.com/droverhq/drover/internal/partition"
+	"github.com/droverhq/drover/internal/seal"
 )
 
 var errUnavailable = drover.Errorf(drover.CodeUnavailable, "the store did not answer")
@@ -33,6 +34,7 @@ type owner struct {
 	acting map[drover.RunID][]*partition.Op // effects of runs whose claims are under way
 
 	telling  map[drover.DeliveryID]bool // deliveries with an attempt under way
+	batches  map[string]*batch          // that wait to be sent, by target
 	watching map[string]bool            // targets that are away
 	found    map[string]time.Time       // since when those have been there whose list was delivered
 }
@@ -43,7 +45,7 @@ func (w *World) take() {
 	w.lease.epoch++
 	o := &owner{
 		w: w, epoch: w.lease.epoch, next: w.lease.cursor, skew: w.faults.Skew, acting: map[drover.RunID][]*partition.Op{},
-		telling: map[drover.DeliveryID]bool{}, watching: map[string]bool{}, found: map[string]time.Time{},
+		telling: map[drover.DeliveryID]bool{}, batches: map[string]*batch{}, watching: map[string]bool{}, found: map[string]time.Time{},
 	}
 	if o.epoch%2 == 0 {
 		o.skew = -o.skew
@@ -62,11 +64,17 @@ func (w *World) take() {
 			plan, _ := w.resolve(req, hash)
 			return plan
 		},
+		Admit: admit,
 	})
 	w.owners = append(w.owners, o)
 	o.drive(func() {})
 	w.soon(o.read)
 	w.adopt(o)
+}
+
+// admit says why a start may not make a run, as the workers do.
+func admit(run drover.RunID, start *drover.StartRequest, _ *machine.Plan) *drover.Error {
+	return seal.Admit(fleetSecret, run, start)
 }
 
 // resolve finds the definition that a start or a hash names.
@@ -159,6 +167,10 @@ func (o *owner) release() {
 	if o.dead {
 		return
 	}
+	if o.w.now.Before(o.w.unsaved) {
+		o.w.at(o.w.unsaved, o.release)
+		return
+	}
 	o.checkpoint()
 	if o.dead {
 		return
@@ -192,6 +204,10 @@ func (o *owner) checkpoint() {
 	}
 	if o.epoch != o.w.lease.epoch {
 		o.dead = true
+		return
+	}
+	if o.w.now.Before(o.w.unsaved) {
+		o.w.at(o.w.now.Add(time.Second), o.checkpoint)
 		return
 	}
 	if c := o.p.Cursor(); c < o.w.lease.cursor {
@@ -236,8 +252,14 @@ func (o *owner) complete(op *partition.Op, res partition.Result) {
 func (w *World) happen(o *owner, op *partition.Op) (res partition.Result) {
 	switch op.Kind {
 	case partition.OpLoad:
-		rec, ok := w.records[op.Run]
-		if !ok {
+		rec := w.records[op.Run]
+		if rec.retired != nil {
+			if res.Err = w.met(op.Run); res.Err != nil {
+				return res
+			}
+			rec = record{}
+		}
+		if rec.data == nil {
 			res.Err = drover.Errorf(drover.CodeNotFound, "no run %s", op.Run)
 		}
 		res.Data, res.Revision = rec.data, rec.rev
@@ -282,7 +304,7 @@ func (w *World) answer(op *partition.Op) {
 		return
 	}
 	if op.Err != nil {
-		if was := w.refused[seq]; was != "" && was != op.Err.Code {
+		if was := w.refused[seq]; was != "" && was != op.Err.Code && !w.gone(drover.RunID(w.log[seq-1].Run)) {
 			w.violated("command %d was refused with %s, and now with %s", seq, was, op.Err.Code)
 		}
 		w.refused[seq] = op.Err.Code
@@ -295,7 +317,7 @@ func (w *World) answer(op *partition.Op) {
 	if told := w.asked[seq]; told != nil && !w.chance(w.faults.Lose) {
 		w.soon(func() { told(op.Answer, nil) })
 	}
-	if _, ok := w.records[drover.RunID(w.log[seq-1].Run)]; !ok {
+	if run := drover.RunID(w.log[seq-1].Run); w.records[run].data == nil && !w.gone(run) {
 		w.violated("command %d was accepted, and run %s has no record", seq, w.log[seq-1].Run)
 	}
 }
@@ -306,7 +328,7 @@ func (w *World) bury(op *partition.Op) {
 		w.violated("the dead letter of command %d has no reason", op.Message.Seq)
 		return
 	}
-	if was := w.dead[op.Message.Seq]; was != nil && was.Code != op.Err.Code {
+	if was := w.dead[op.Message.Seq]; was != nil && was.Code != op.Err.Code && !w.gone(drover.RunID(op.Message.Run)) {
 		w.violated("command %d was refused with %s, and now with %s", op.Message.Seq, was.Code, op.Err.Code)
 	}
 	w.dead[op.Message.Seq] = op.Err

@@ -25,6 +25,7 @@ type Report struct {
 	Length    time.Duration // in the time of the world
 
 	Deliveries Deliveries // of outcomes
+	Seen       Seen
 
 	Senders     int  // deliveries to tokens that were tried
 	Delivered   int  // that were accepted
@@ -74,7 +75,18 @@ func Run(seed uint64, faults Faults) (Report, error) {
 // RunHooks lives the world of a seed in which runs claim tokens, and senders
 // deliver to whoever holds them. tell, if not nil, is told all that happens.
 func RunHooks(seed uint64, faults Faults, tell func(format string, args ...any)) (Report, error) {
+	return runHooks(newWorld(seed, faults), tell)
+}
+
+// RunSuccessors lives the same, but all runs have those who are told of them, and
+// their successors too.
+func RunSuccessors(seed uint64, faults Faults, tell func(format string, args ...any)) (Report, error) {
 	w := newWorld(seed, faults)
+	w.told.heirs = map[drover.RunID]bool{}
+	return runHooks(w, tell)
+}
+
+func runHooks(w *World, tell func(format string, args ...any)) (Report, error) {
 	w.tell = tell
 	begin := w.now
 	w.take()
@@ -116,7 +128,7 @@ func (w *World) report(begin time.Time) Report {
 		Seed: w.Seed, Runs: len(w.records), Ended: map[drover.Status]int{}, Steps: w.steps,
 		Commits: w.commits, Crashes: w.crashes, Handovers: w.handovers, Repeats: w.repeats, Dead: len(w.dead), Answers: w.accepted + len(w.refused), Length: w.now.Sub(begin),
 	}
-	report.Deliveries = w.told.report()
+	report.Deliveries, report.Seen = w.told.report(), w.seen
 	for _, f := range w.finals {
 		report.Ended[f.status]++
 	}

@@ -17,23 +17,36 @@ type told struct {
 	plain   bool                // nobody notices that a target is there again: there are the times of the records only
 	calmAt  time.Time           // when the faults stop
 
-	sent   map[drover.DeliveryID][]byte              // what whoever is told got
-	made   map[drover.DeliveryID]map[int]int         // attempts that reached somebody, by their numbers
-	last   map[drover.DeliveryID]time.Time           // the latest of those
-	got    map[drover.DeliveryID]bool                // there was a receipt
-	listed map[drover.DeliveryID]string              // the list of the fleet: the target, by delivery
-	latest map[drover.RunID]deliveries               // as the records say
-	takers map[drover.RunID]map[string]*drover.Error // waiters who heard what became of their consume; nil: they have it
-	busy   int                                       // waiters and operators who are not done
+	// By the token of a delivery, which a run that is begun anew does not have again:
+	sent   map[string][]byte      // what whoever is told got
+	texts  map[string][]byte      // and a session
+	made   map[string]map[int]int // attempts that were sent, by their numbers
+	last   map[string]time.Time   // the latest of those
+	got    map[string]bool        // a worker has a receipt
+	failed []string               // that were in a batch, and had none
+
+	callers  map[drover.RunID]string // the sessions that asked for runs with reply_to
+	forged   map[drover.RunID]uint64 // commands that name a session with a wrong seal
+	heirs    map[drover.RunID]bool   // runs that were started as successors, in worlds in which all are told; nil in others
+	rotation rotation
+
+	listed   map[drover.DeliveryID]string              // the list of the fleet: the target, by delivery
+	latest   map[drover.RunID]deliveries               // as the records say
+	takers   map[drover.RunID]map[string]*drover.Error // waiters who heard what became of their consume; nil: they have it
+	cleaning bool                                      // runs are removed when their retention is over
+	removals int
+
+	busy int // waiters and operators who are not done
 
 	attempts, unmade, atOnce, calls, deaths, replays, refused int
 }
 
 // deliveries is what a record says of those who are told.
 type deliveries struct {
-	over  bool
-	subs  []machine.Subscriber
-	taker string
+	over   bool
+	secret string
+	subs   []machine.Subscriber
+	taker  string
 }
 
 type window struct{ from, to time.Time }
@@ -41,8 +54,9 @@ type window struct{ from, to time.Time }
 func newTold() *told {
 	return &told{
 		windows: map[string][]window{},
-		sent:    map[drover.DeliveryID][]byte{}, made: map[drover.DeliveryID]map[int]int{}, last: map[drover.DeliveryID]time.Time{},
-		got: map[drover.DeliveryID]bool{}, listed: map[drover.DeliveryID]string{}, latest: map[drover.RunID]deliveries{},
+		sent:    map[string][]byte{}, texts: map[string][]byte{}, made: map[string]map[int]int{}, last: map[string]time.Time{}, got: map[string]bool{},
+		callers: map[drover.RunID]string{}, forged: map[drover.RunID]uint64{},
+		listed: map[drover.DeliveryID]string{}, latest: map[drover.RunID]deliveries{},
 		takers: map[drover.RunID]map[string]*drover.Error{},
 	}
 }
@@ -77,7 +91,7 @@ func (t *told) present(to string, now time.Time) time.Time {
 // holds it to the promises.
 func (w *World) changed(run drover.RunID, state *machine.State) {
 	was := w.told.latest[run]
-	is := deliveries{over: state.Terminal(), subs: slices.Clone(state.Notify), taker: state.Taker}
+	is := deliveries{over: state.Terminal(), secret: state.Secret, subs: slices.Clone(state.Notify), taker: state.Taker}
 	w.told.latest[run] = is
 	for i := range is.subs {
 		before := machine.Subscriber{}
@@ -96,7 +110,8 @@ func (w *World) changed(run drover.RunID, state *machine.State) {
 // improper says which promise a delivery breaks, or "". Several commands may be
 // between before and after.
 func (w *World) improper(id drover.DeliveryID, before, after *machine.Subscriber, state *machine.State) string {
-	reached := w.told.made[id]
+	token := machine.Token(state.Secret, string(id))
+	reached := w.told.made[token]
 	for n := 1; n <= after.Tried; n++ {
 		if reached[n] == 0 {
 			return fmt.Sprintf("has %d attempts, of which nobody made number %d", after.Tried, n)
@@ -120,19 +135,19 @@ func (w *World) improper(id drover.DeliveryID, before, after *machine.Subscriber
 		return "is not told inline, and waits for one who waits"
 	case after.Status == drover.DeliveryConsumed && state.Taker == "", after.Notify.Inline && state.Taker != "" && after.Status != drover.DeliveryConsumed:
 		return fmt.Sprintf("is %s, and the outcome was taken by %q", after.Status, state.Taker)
-	case after.Status == drover.DeliveryDelivered && !w.told.got[id]:
+	case after.Status == drover.DeliveryDelivered && !w.told.got[token]:
 		return "is delivered, and nobody gave a receipt"
 	case !after.Listed && (after.Status == drover.DeliveryDead || after.Status == drover.DeliveryPending && after.Error != nil):
 		return "did not succeed at once, and is not listed"
 	}
 	if after.Status == drover.DeliveryDead && (before.Status != drover.DeliveryDead || before.At != after.At) {
-		return w.died(id, after)
+		return w.died(id, token, after)
 	}
 	return ""
 }
 
 // died says what is wrong with a death, or "".
-func (w *World) died(id drover.DeliveryID, sub *machine.Subscriber) string {
+func (w *World) died(id drover.DeliveryID, token string, sub *machine.Subscriber) string {
 	w.told.deaths++
 	w.follow("delivery %s dies after %d attempts: %v", id, sub.Tried, sub.Error)
 	age := drover.DefaultDeliveryAge
@@ -159,7 +174,7 @@ func (w *World) died(id drover.DeliveryID, sub *machine.Subscriber) string {
 	if w.told.plain && sub.Notify.Function == "" {
 		enough = 10 * time.Minute
 	}
-	if w.told.back(targetOf(&sub.Notify), w.now).IsZero() && sub.At.Time().Sub(since) > enough && w.told.last[id].Before(sub.Since.Time()) {
+	if w.told.back(targetOf(&sub.Notify), w.now).IsZero() && sub.At.Time().Sub(since) > enough && w.told.last[token].Before(sub.Since.Time()) {
 		return fmt.Sprintf("has died, and was never tried, though its target was there since %s", since.Format("15:04:05"))
 	}
 	return ""
@@ -169,6 +184,9 @@ func (w *World) died(id drover.DeliveryID, sub *machine.Subscriber) string {
 func (w *World) untold() string {
 	for _, run := range slices.Sorted(maps.Keys(w.starts)) {
 		subs := w.told.latest[run].subs
+		if w.records[run].data == nil && w.gone(run) {
+			continue
+		}
 		for i := range w.starts[run].Notify {
 			if i >= len(subs) || !subs[i].Status.Over() {
 				return fmt.Sprintf("delivery %d of run %s is not over: %+v", i, run, subs)
@@ -183,14 +201,23 @@ func (w *World) untold() string {
 
 // account holds what is left of deliveries in the end against what happened.
 func (w *World) account() {
+	for _, run := range slices.Sorted(maps.Keys(w.finals)) {
+		w.published(run)
+	}
+	w.forgedToo()
+	w.orphans()
 	for _, run := range slices.Sorted(maps.Keys(w.told.latest)) {
 		d := w.told.latest[run]
 		inline := false
 		for i := range d.subs {
 			id, sub := drover.DeliveryIDOf(run, i), &d.subs[i]
 			inline = inline || sub.Notify.Inline
-			if sub.Status == drover.DeliveryConsumed && len(w.told.made[id]) > 0 {
-				w.violated("the outcome of %s was taken by %q, and %s was told: %v", run, d.taker, id, w.told.made[id])
+			made := w.told.made[machine.Token(d.secret, string(id))]
+			if sub.Status == drover.DeliveryConsumed && len(made) > 0 {
+				w.violated("the outcome of %s was taken by %q, and %s was told: %v", run, d.taker, id, made)
+			}
+			if sub.Status == drover.DeliveryDelivered && sub.Notify.StreamSubject != "" {
+				w.storedToo(id)
 			}
 			if sub.Status == drover.DeliveryDead && w.told.listed[id] == "" {
 				w.violated("delivery %s is dead, and is not on the list", id)

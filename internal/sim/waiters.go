@@ -39,8 +39,12 @@ func (p *waiter) next() {
 	_, over := w.finals[p.run]
 	switch {
 	case w.chance(0.04): // it dies, or forgets that it waits
+		w.saw("Delivery06 a waiter died")
 		w.told.busy--
 	case p.steps > 20 || w.chance(0.04):
+		if !over {
+			w.saw("Delivery06 a waiter gave up, and its run went on")
+		}
 		p.send(drover.VerbRelease, drover.WaiterRequest{Waiter: p.name})
 		w.told.busy--
 	case over && p.steps > 1:
@@ -80,14 +84,19 @@ func (p *waiter) consume() {
 		answered = true
 		w.told.busy--
 		w.follow("waiter %q of %s: %v", p.name, p.run, refused)
+		if w.gone(p.run) {
+			return // what it asked may be of another life
+		}
 		if w.told.takers[p.run] == nil {
 			w.told.takers[p.run] = map[string]*drover.Error{}
 		}
 		w.told.takers[p.run][p.name] = refused
 		if refused == nil {
+			w.saw("Delivery04 a waiter took the outcome")
 			return
 		}
 		w.told.refused++
+		w.saw("Delivery04 a waiter came too late")
 		d := w.told.latest[p.run]
 		if refused.Code != drover.CodeConflict || p.until.After(at) && d.taker == "" {
 			w.violated("waiter %q may not take the outcome of %s, which is held for it until %s: %v", p.name, p.run, p.until, refused)

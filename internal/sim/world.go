@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"container/heap"
 	"encoding/json"
 	"fmt"
@@ -40,8 +41,12 @@ type World struct {
 	records  map[drover.RunID]record
 	revision uint64
 	values   map[string]json.RawMessage
+	written  map[string]uint64 // when values and keys of the list were written: as many writes were before
+	writes   uint64
+	lives    map[drover.RunID][]life
 	plans    map[drover.Hash]*machine.Plan
 	lease    lease
+	unsaved  time.Time // until then no cursor can be saved
 	owners   []*owner
 	queue    map[string]*queued
 	refused  map[uint64]drover.Code // commands whose senders were told so
@@ -55,9 +60,12 @@ type World struct {
 	processes []*process
 	asked     map[uint64]func(any, *drover.Error) // those who wait for the answer to a command
 	told      *told                               // about outcomes, and those who are told
-	hooked    *hooked                             // nil: a world without hooks
-	skewed    bool                                // clocks are off
-	tell      func(format string, args ...any)    // nil: nobody follows
+	done      stream                              // of all outcomes
+	kept      stream                              // that subscribers have
+	seen      Seen
+	hooked    *hooked                          // nil: a world without hooks
+	skewed    bool                             // clocks are off
+	tell      func(format string, args ...any) // nil: nobody follows
 
 	repeats    int // calls that were queued more than once
 	queuedOnce map[string]bool
@@ -69,9 +77,10 @@ type World struct {
 }
 
 type record struct {
-	data []byte
-	rev  uint64
-	seq  uint64
+	data    []byte
+	rev     uint64
+	seq     uint64
+	retired *remains // its run is being removed, and is none any more
 }
 
 // lease is what the fleet's bucket says of the partition.
@@ -95,6 +104,8 @@ func newWorld(seed uint64, faults Faults) *World {
 		faults:     faults,
 		records:    map[drover.RunID]record{},
 		values:     map[string]json.RawMessage{},
+		written:    map[string]uint64{},
+		lives:      map[drover.RunID][]life{},
 		plans:      map[drover.Hash]*machine.Plan{},
 		lease:      lease{cursor: 1},
 		queue:      map[string]*queued{},
@@ -108,6 +119,7 @@ func newWorld(seed uint64, faults Faults) *World {
 		asked:      map[uint64]func(any, *drover.Error){},
 		skewed:     faults.Skew != 0,
 		told:       newTold(),
+		seen:       Seen{},
 	}
 	w.told.calmAt = w.now
 	if faults != (Faults{}) {
@@ -221,17 +233,27 @@ func (w *World) value(v machine.Value) json.RawMessage {
 		return v.JSON
 	}
 	data, ok := w.values[v.Key]
-	if !ok {
+	if !ok && (!w.gone(runOf(v.Key)) || w.refers(v.Key)) {
 		w.violated("the value %s is referred to, but was never stored", v.Key)
 	}
 	return data
 }
 
+// wrote notes when something was written that is not a record.
+func (w *World) wrote(key string) {
+	w.writes++
+	w.written[key] = w.writes
+}
+
 // write is a revision-checked write of a record.
 func (w *World) write(op *partition.Op) (uint64, error) {
 	for _, put := range op.Puts {
-		if _, ok := w.values[put.Key]; !ok {
+		was, ok := w.values[put.Key]
+		if !ok {
 			w.values[put.Key] = put.JSON
+			w.wrote(put.Key)
+		} else if !bytes.Equal(was, put.JSON) {
+			w.violated("run %s has two values under %s:\n%.200s\n%.200s", op.Run, put.Key, was, put.JSON)
 		}
 	}
 	old := w.records[op.Run]
