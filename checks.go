@@ -204,13 +204,18 @@ func nodeRefText(s string) *Problem {
 	return wrong("write node:<id>; for anything else use with", "%s names no node", quote(s))
 }
 
-func durationText(s string) *Problem {
+func durationText(s string) *Problem { return durationFrom(minDuration, s) }
+
+// versionWaitText checks how long a run waits for its version.
+func versionWaitText(s string) *Problem { return durationFrom(minVersionWait, s) }
+
+func durationFrom(least time.Duration, s string) *Problem {
 	d, err := ParseDuration(s)
 	if err != nil {
 		return wrong("", "%s", err.Error())
 	}
-	if v := time.Duration(d); v < minDuration || v > maxDuration {
-		return wrong("write 1ms to 365d", "the duration %s is out of range", quote(s))
+	if v := time.Duration(d); v < least || v > maxDuration {
+		return wrong(fmt.Sprintf("write %s to 365d", least), "the duration %s is out of range", quote(s))
 	}
 	return nil
 }

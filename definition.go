@@ -27,6 +27,7 @@ type Definition struct {
 	Program        string   `json:"program,omitempty"`         // its name: a token of letters, digits, - or _
 	ComputeTimeout Duration `json:"compute_timeout,omitempty"` // of the time that its body is driven, all drives together; 0: none
 	MaxDrives      int      `json:"max_drives,omitempty"`      // without progress; 0: 100
+	VersionWait    Duration `json:"version_wait,omitempty"`    // for a process of the version of a run, where none is there; 0: 1 min
 	Retry          *Retry   `json:"retry,omitempty"`           // of drives that panicked; nil: 3 attempts
 }
 
@@ -243,8 +244,9 @@ func (s *Sleep) UnmarshalJSON(data []byte) error {
 type RunStep struct {
 	Workflow   WorkflowName `json:"workflow,omitempty"`
 	Definition *Definition  `json:"definition,omitempty"`
-	Input      *Source      `json:"input,omitempty"`  // nil: the node's input
-	Detach     bool         `json:"detach,omitempty"` // the node is done once the child is started
+	Input      *Source      `json:"input,omitempty"`   // nil: the node's input
+	Detach     bool         `json:"detach,omitempty"`  // the node is done once the child is started
+	Abandon    bool         `json:"abandon,omitempty"` // the child is not stopped when the node does not wait for it any more
 }
 
 // Set computes a value.

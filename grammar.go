@@ -48,6 +48,10 @@ const (
 const (
 	maxDuration = 365 * day
 	minDuration = time.Millisecond
+
+	// minVersionWait is long enough for each of the looks for who serves a version to
+	// be over before the next.
+	minVersionWait = 6 * time.Second
 )
 
 // grammar is the form of a definition. It is built when it is asked for, as it
@@ -67,6 +71,7 @@ func grammar() *form {
 		{name: program, form: &form{kind: isText, text: programText, why: "write the name that the program is served under"}},
 		{name: "compute_timeout", form: durationForm(), with: program},
 		{name: "max_drives", form: countForm(maxDrives), with: program},
+		{name: "version_wait", form: &form{kind: isText, text: versionWaitText, why: "write it like 90s, 1h30m or 7d"}, with: program},
 		{name: "retry", form: retryForm(), with: program},
 	}
 	return definition
@@ -166,6 +171,7 @@ func runForm(definition *form) *form {
 			{name: "definition", form: definition},
 			{name: "input", form: inputForm("input")},
 			{name: "detach", form: &form{kind: isBool}},
+			{name: "abandon", form: &form{kind: isBool}},
 		},
 	}
 }

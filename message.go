@@ -24,6 +24,7 @@ const (
 	VerbMeta    Verb = "meta"    // from the owner of a child run: changes of metadata
 	VerbChild   Verb = "child"   // from the owner of a child run
 	VerbHeard   Verb = "heard"   // from whoever delivered an outcome
+	VerbLooked  Verb = "looked"  // from whoever looked for a process that serves a program
 	VerbClaimed Verb = "claimed" // from whoever claimed a token for the run, or took it from it
 )
 
@@ -116,6 +117,7 @@ type DeliverRequest struct {
 type DeliverReply struct {
 	RunID  RunID `json:"run_id"`
 	Repeat bool  `json:"repeat,omitempty"` // the id had been accepted before
+	Kept   bool  `json:"kept,omitempty"`   // no wait of that name was open: it is there for the next one
 	Unread int   `json:"unread"`           // deliveries that no wait has read
 }
 
@@ -184,6 +186,9 @@ type Reason struct {
 	Text    string `json:"text"`            // a sentence for people
 	Since   string `json:"since,omitempty"` // RFC 3339; of several: the earliest
 	Until   string `json:"until,omitempty"` // RFC 3339: when it ends by itself; of several: the earliest
+
+	// Ask is what a person is asked, who approves by true or refuses by false.
+	Ask json.RawMessage `json:"ask,omitempty"`
 }
 
 // WhyReply answers why a run is not over, or who was not told that it is.
@@ -191,14 +196,21 @@ type WhyReply struct {
 	RunID   RunID    `json:"run_id"`
 	Status  Status   `json:"status"`
 	Reasons []Reason `json:"reasons"`
+
+	Error       *Error `json:"error,omitempty"`       // of a run that is over
+	Subscribers int    `json:"subscribers,omitempty"` // whom the run has to tell its outcome
+	Unread      int    `json:"unread,omitempty"`      // deliveries that no wait has read
+	// UnreadOf counts these by the name of the wait, or the token of the hook, of
+	// the first 20 of those.
+	UnreadOf map[string]int `json:"unread_of,omitempty"`
 }
 
 // ListRequest asks for runs, newest first.
 type ListRequest struct {
 	Status   Status            `json:"status,omitempty"`
-	Workflow WorkflowName      `json:"workflow,omitempty"`
-	Tags     map[string]string `json:"tags,omitempty"`  // all must be equal
-	Limit    int               `json:"limit,omitempty"` // default 100, at most 1000
+	Workflow WorkflowName      `json:"workflow,omitempty"` // or program:NAME, for the runs of a program
+	Tags     map[string]string `json:"tags,omitempty"`     // all must be equal
+	Limit    int               `json:"limit,omitempty"`    // default 100, at most 1000
 }
 
 // ListReply is the list: runs without their nodes.
@@ -234,11 +246,17 @@ type Event struct {
 	Applied uint64 `json:"applied"` // sequence of the last command that was folded
 }
 
-// DeadLetter is a command that could not be folded.
+// LetterDrive is in place of a verb in the letter of a drive: the body of its
+// program broke each time, and the run has failed. There is no command behind it,
+// and none can have such a verb, which is one part of a subject.
+const LetterDrive = "program.drive"
+
+// DeadLetter is a command that could not be folded, or the last drive of a program
+// that broke each time.
 type DeadLetter struct {
-	Sequence uint64 `json:"sequence"` // in the command stream
+	Sequence uint64 `json:"sequence"` // in the command stream; of a drive: of the command that ended its run
 	RunID    string `json:"run_id"`   // as it was spelled
-	Verb     string `json:"verb"`
+	Verb     string `json:"verb"`     // or LetterDrive
 	Error    *Error `json:"error"`
 	Payload  []byte `json:"payload,omitempty"` // in base64; absent where it was too large to be kept
 
@@ -246,6 +264,17 @@ type DeadLetter struct {
 
 	Bytes int        `json:"bytes,omitempty"` // of the payload
 	At    *time.Time `json:"at,omitempty"`    // when it was put aside
+}
+
+// DeadDrive is the payload of the letter of a drive.
+type DeadDrive struct {
+	Program    string `json:"program"`
+	Version    string `json:"version,omitempty"`
+	Drive      int    `json:"drive"`
+	Generation int    `json:"generation,omitempty"`
+	Instance   string `json:"instance,omitempty"` // that drove last
+	Records    int    `json:"records"`
+	Entries    int    `json:"entries"` // that the journal has: drover history shows them
 }
 
 // DeadListRequest asks for dead letters, newest first.

@@ -204,9 +204,13 @@ type Delivery struct {
 	Attempts  int            `json:"attempts"` // that were made: one that found nobody is none
 	Since     *time.Time     `json:"since,omitempty"`
 	LastError *Error         `json:"last_error,omitempty"`
-	NextAt    *time.Time     `json:"next_at,omitempty"` // the next attempt, unless the one under way succeeds
-	EndedAt   *time.Time     `json:"ended_at,omitempty"`
-	Receipt   string         `json:"receipt,omitempty"` // what the subscriber answered, cut to 256 bytes
+	// LastFailure is the error of the last attempt that was made, where LastError is
+	// of one that found nobody.
+	LastFailure *Error `json:"last_failure,omitempty"`
+
+	NextAt  *time.Time `json:"next_at,omitempty"` // the next attempt, unless the one under way succeeds
+	EndedAt *time.Time `json:"ended_at,omitempty"`
+	Receipt string     `json:"receipt,omitempty"` // what the subscriber answered, cut to 256 bytes
 }
 
 // RunDelivery is a delivery with what it tells of its run.

@@ -118,6 +118,8 @@ func TestDefinitions03EachProblem(t *testing.T) {
 		{"over no reference", with(`{"call": "f", "fanout": {"over": "up.names"}}`), `"up.names" is no reference`},
 		{"contract without a type", with(`{"call": "f", "output": {"schema": {}}}`), `nodes.x.output.type (line 1): "type" is missing`},
 		{"timeout out of range", with(`{"call": "f", "timeout": "366d"}`), `"366d" is out of range; write 1ms to 365d`},
+		{"version wait too short", `{"program": "p", "version_wait": "5s"}`, `version_wait (line 1): the duration "5s" is out of range; write 6s to 365d`},
+		{"version wait", `{"program": "p", "version_wait": "6s"}`, ``},
 		{"timeout negative", with(`{"call": "f", "timeout": "-1s"}`), `out of range`},
 		{"sleep out of range", with(`{"sleep": "0s"}`), `nodes.x.sleep (line 1): the duration "0s" is out of range`},
 		{"duration without a unit", with(`{"call": "f", "timeout": 30}`), `it is a number, and must be text; write it like 90s`},

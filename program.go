@@ -105,6 +105,14 @@ type DriveRequest struct {
 	Parent     *CallID           `json:"parent,omitempty"`
 	Tags       map[string]string `json:"tags,omitempty"`
 	Started    time.Time         `json:"started_at"`
+	Look       bool              `json:"look,omitempty"` // this asks only whether the process drives Drive: it is not to begin
+}
+
+// LookedMessage says that no process was found that a drive is waiting for.
+type LookedMessage struct {
+	Drive int    `json:"drive"`
+	Look  int    `json:"look"` // which one it was, of this drive
+	Token string `json:"token"`
 }
 
 // JournalRequest asks for the journal of a program, from an entry on.

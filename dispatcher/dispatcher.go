@@ -36,6 +36,8 @@ type Publisher interface {
 // the leader was asked.
 type Values interface {
 	Get(ctx context.Context, keys []string) (map[string]json.RawMessage, error)
+	// Sweep removes values of a run whose keys are dead, and may leave some.
+	Sweep(ctx context.Context, run drover.RunID, dead func(key string) bool) error
 }
 
 // Options of a dispatcher.
@@ -111,7 +113,12 @@ type Dispatcher struct {
 	ends      context.Context // of what changes hooks
 	end       context.CancelFunc
 
-	calls atomic.Pointer[jetstream.Stream] // once it was found
+	calls   atomic.Pointer[jetstream.Stream] // once it was found
+	asking  atomic.Int64                     // processes whether they have a body in memory
+	looking atomic.Int64                     // for processes
+	sights  sightings
+
+	sweeping atomic.Int64 // what bodies that began anew have left behind
 
 	mu       sync.Mutex
 	ended    bool
@@ -138,6 +145,7 @@ func New(opts Options) (*Dispatcher, error) {
 		slow:   newQueue(),
 		claims: newQueue(),
 		runs:   map[drover.RunID][]*batch{},
+		sights: sightings{of: map[drover.FunctionName]*sighting{}},
 	}
 	d.ends, d.end = context.WithCancel(context.Background())
 	d.logs = &runLogs{d: d, answers: replies.New(opts.Conn)}

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"encoding/json"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,24 +15,49 @@ import (
 )
 
 // keptTime is how long a process that has the body of a run in memory may take to
-// say that it drives it.
-const keptTime = 100 * time.Millisecond
+// say that it drives it. Where nobody is there the server says so at once, so this
+// is for one that hangs: and for a busy machine, as one that is too late drives
+// beside the one that the queue asks.
+const keptTime = time.Second
 
 // drive asks for a drive of a program: the process that has its body in memory,
 // else any by the queue.
 func (d *Dispatcher) drive(e *machine.Effect, in input, done func(error)) {
-	if e.Inbox == "" || d.opts.Names.Foreign(e.Inbox) != nil || !d.begin() {
+	if e.Inbox == "" || d.opts.Names.Foreign(e.Inbox) != nil || !d.mayAsk(&d.asking) {
 		d.queueDrive(e, in, done)
 		return
 	}
 	go func() {
-		defer d.inflight.Done()
+		defer d.asked(&d.asking)
 		if !d.kept(e) {
 			d.queue.push(func() { d.queueDrive(e, in, done) })
 			return
 		}
 		done(nil)
 	}()
+}
+
+// maxAsking is how many processes are asked at a time whether they have a body in
+// memory; and how many are looked for. Where many more runs wake at once, most
+// bodies are in nobody's.
+const maxAsking = 1024
+
+// mayAsk takes a place among those who ask, which asked gives back. It is false
+// where there is none, or when it is too late.
+func (d *Dispatcher) mayAsk(places *atomic.Int64) bool { return d.place(places, maxAsking) }
+
+// place takes one of so many places.
+func (d *Dispatcher) place(places *atomic.Int64, most int64) bool {
+	if places.Add(1) <= most && d.begin() {
+		return true
+	}
+	places.Add(-1)
+	return false
+}
+
+func (d *Dispatcher) asked(places *atomic.Int64) {
+	places.Add(-1)
+	d.inflight.Done()
 }
 
 // kept asks the process that has the body in memory. Nobody may be there.
@@ -46,6 +72,10 @@ func (d *Dispatcher) kept(e *machine.Effect) bool {
 	if err != nil {
 		return false
 	}
+	return taken(m)
+}
+
+func taken(m *nats.Msg) bool {
 	var reply struct {
 		Taken bool `json:"taken"`
 	}

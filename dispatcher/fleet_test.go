@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -207,6 +208,26 @@ type values struct {
 	kept map[string]json.RawMessage
 	fail error
 	hook func(keys []string)
+	// sweep is called before a sweep, which fails where it does.
+	sweep func(ctx context.Context) error
+	swept chan struct{} // gets something after each, if it is there
+}
+
+func (v *values) Sweep(ctx context.Context, run drover.RunID, dead func(string) bool) error {
+	if v.swept != nil {
+		defer func() { v.swept <- struct{}{} }()
+	}
+	if v.sweep != nil {
+		if err := v.sweep(ctx); err != nil {
+			return err
+		}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	maps.DeleteFunc(v.kept, func(key string, _ json.RawMessage) bool {
+		return strings.HasPrefix(key, string(run)+".") && dead(key)
+	})
+	return v.fail
 }
 
 func (v *values) put(key string, value string) {

@@ -210,6 +210,14 @@ func (d *Dispatcher) act(e *machine.Effect, in input, done func(error)) {
 	case machine.EffectNudge:
 		d.nudge(e)
 		done(nil)
+	case machine.EffectLook:
+		d.look(e)
+		done(nil)
+	case machine.EffectForget:
+		d.forget(e)
+		done(nil)
+	case machine.EffectLetter:
+		d.letter(e, done)
 	case machine.EffectList, machine.EffectUnlist:
 		d.list(e, done)
 	case machine.EffectRespond:

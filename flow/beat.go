@@ -10,12 +10,20 @@ import (
 )
 
 // beatState is what a heartbeat says, as of the command before it.
-type beatState struct{ at, have atomic.Int64 }
+type beatState struct {
+	at, have atomic.Int64
+	said     atomic.Bool // the owner has been told of the drive
+}
 
 func (s *beatState) note(at, have int) {
 	s.at.Store(int64(at))
 	s.have.Store(int64(have))
 }
+
+// earlyBeat is the part of the time between heartbeats after which the owner hears
+// of a drive that had nothing to record yet: the time of its computing counts from
+// then on, and nobody looks for its process.
+const earlyBeat = 10
 
 // heartbeats tells the owner that the drive goes on, also while a branch works
 // between two things that it asks for. It gives what ends them.
@@ -26,12 +34,17 @@ func (l *loop) heartbeats(ctx context.Context, cancel context.CancelCauseFunc) (
 	ctx, done := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() {
-		tick := time.NewTicker(l.opts.Beat)
+		tick, early := time.NewTicker(l.opts.Beat), time.NewTimer(l.opts.Beat/earlyBeat)
 		defer tick.Stop()
+		defer early.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return
+			case <-early.C:
+				if l.state.said.Load() {
+					continue
+				}
 			case <-tick.C:
 			}
 			var m drover.RecordRequest

@@ -161,6 +161,7 @@ func (l *loop) open(ctx context.Context) error {
 			}
 			l.c.learn(more.Journal)
 		}
+		l.state.note(l.c.at, l.c.have)
 		return nil
 	}
 	l.Close()

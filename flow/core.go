@@ -50,11 +50,11 @@ type core struct {
 	streams map[string]*stream
 	out     *outbox // of the drive
 
-	used    map[string]bool // ids
-	issued  []*op           // not matched, oldest first
-	unsent  int             // the last of those
-	steps   map[string]*op  // that are not over
-	undos   map[string]*op  // likewise
+	used    map[string]string // ids, and what they are of
+	issued  []*op             // not matched, oldest first
+	unsent  int               // the last of those
+	steps   map[string]*op    // that are not over
+	undos   map[string]*op    // likewise
 	nodes   map[string]*op
 	begun   int            // functions of steps that run
 	done    chan stepDone  // and how they end
@@ -100,7 +100,7 @@ func newCore(d *Def, req *drover.DriveRequest, trace func(Op)) *core {
 	c := &core{
 		def: d, req: req, trace: trace, now: req.Started,
 		baton: make(chan struct{}), gone: make(chan struct{}), done: make(chan stepDone),
-		streams: map[string]*stream{}, used: map[string]bool{}, steps: map[string]*op{}, undos: map[string]*op{}, nodes: map[string]*op{},
+		streams: map[string]*stream{}, used: map[string]string{}, steps: map[string]*op{}, undos: map[string]*op{}, nodes: map[string]*op{},
 		rand: rand.New(rand.NewChaCha8(sha256.Sum256([]byte("rand/" + req.Seed)))),
 		uuid: rand.NewChaCha8(sha256.Sum256([]byte("uuid/" + req.Seed))),
 	}
@@ -121,15 +121,19 @@ func (c *core) learn(entries []drover.Entry) {
 	}
 }
 
-// use takes an id, which a run has once.
-func (c *core) use(id string) error {
+// use takes an id, which a run has once, for what is of it.
+func (c *core) use(id, what string) error {
 	if checkID(id) != nil {
 		return permanent(drover.CodeInvalidID, "id %q in program %s must be 1 to 100 bytes without # . / * > ~ @ or white space", cut(id, 110), c.def.name)
 	}
-	if c.used[id] {
-		return permanent(drover.CodeConflict, "id %q is used twice in a run of program %s: in a loop, make it of the number of the round", id, c.def.name)
+	switch before := c.used[id]; before {
+	case "":
+	case what:
+		return permanent(drover.CodeConflict, "id %q is used twice in a run of program %s, each time for %s: in a loop, make it of the number of the round", id, c.def.name, what)
+	default:
+		return permanent(drover.CodeConflict, "id %q is used twice in a run of program %s, for %s and then for %s: a run has one id for one thing, so give one of them another", id, c.def.name, before, what)
 	}
-	c.used[id] = true
+	c.used[id] = what
 	return nil
 }
 

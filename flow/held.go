@@ -56,8 +56,29 @@ func (h *held) drive(ctx context.Context, def *Def, req *drover.DriveRequest, fe
 		return driven(outer, context.Cause(ctx))
 	}
 	end, err := run.body.Drive(ctx, req, fence)
+	h.broke(req, end)
 	h.leave(req.RunID, run, end)
 	return driven(outer, err)
+}
+
+// broke logs a drive whose body panicked, or did not fit its journal: its author looks
+// for that here first.
+func (h *held) broke(req *drover.DriveRequest, end *drover.DriveEnd) {
+	if end == nil || end.Status != drover.DrivePanicked && end.Status != drover.DriveBlocked {
+		return
+	}
+	text := "the body of a program panicked"
+	if end.Status == drover.DriveBlocked {
+		text = "the body of a program does not fit the journal of its run, which is blocked"
+	}
+	attrs := []any{
+		slog.String("run", string(req.RunID)), slog.String("program", req.Program), slog.Int("drive", req.Drive),
+		slog.String("error", end.Error.Message),
+	}
+	if end.Error.Stack != "" {
+		attrs = append(attrs, slog.String("stack", end.Error.Stack))
+	}
+	h.opts.Logger.Warn(text, attrs...)
 }
 
 // enter makes a run that of a drive. It is not ok where a newer one has it.
@@ -138,7 +159,8 @@ func (h *held) bodyOptions() BodyOptions {
 	return o
 }
 
-// request takes the drive of a body that is kept, if it can begin at once.
+// request takes the drive of a body that is kept, if it can begin at once. A look
+// takes none: it asks whether the drive is under way.
 func (h *held) request(m *nats.Msg) {
 	req := &drover.DriveRequest{}
 	taken := json.Unmarshal(m.Data, req) == nil && h.takeDirect(req)
@@ -156,7 +178,7 @@ func (h *held) takeDirect(req *drover.DriveRequest) bool {
 	if run != nil && run.cancel != nil && req.Drive == run.drive {
 		return true // an owner that asked before is gone, and another one asks again
 	}
-	if run == nil || run.cancel != nil || h.draining || h.direct >= h.opts.Concurrency*len(h.programs) || req.Drive <= run.drive {
+	if run == nil || req.Look || run.cancel != nil || h.draining || h.direct >= h.opts.Concurrency*len(h.programs) || req.Drive <= run.drive {
 		return false
 	}
 	ctx, cancel := context.WithCancel(h.calls)
@@ -165,6 +187,7 @@ func (h *held) takeDirect(req *drover.DriveRequest) bool {
 	h.running.Go(func() {
 		defer cancel()
 		end, err := run.body.Drive(ctx, req, 1)
+		h.broke(req, end)
 		h.leave(req.RunID, run, end)
 		if err = driven(ctx, err); err != nil && ctx.Err() == nil { // its owner asks somebody else, once it is silent
 			h.opts.Logger.Warn("a drive was given up", slog.String("run", string(req.RunID)), slog.Any("error", err))

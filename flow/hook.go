@@ -81,7 +81,7 @@ func (h *Hook) first(run *Run, id string, limit time.Duration) (bool, error) {
 	list := []*op{h.o}
 	if limit > 0 && !h.o.over {
 		list = append(list, StartSleep(run, id, limit).o)
-	} else if err := run.b.c.use(id); err != nil {
+	} else if err := run.b.c.use(id, "a wait"); err != nil {
 		return false, err
 	}
 	over := func() bool { return h.o.over || h.taken || len(list) > 1 && list[1].over }

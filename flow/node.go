@@ -25,17 +25,18 @@ func Definition(def *drover.Definition) Target { return Target{drover.RunStep{De
 
 // Invoke starts a child run, and waits for its result as JSON of the type T. One
 // that does not complete is an error with the code child. No drive and no crash
-// starts a second one. Options: [Timeout], [Retry], and [Detach], where the result
-// is what its start gives.
+// starts a second one. It is stopped when the run is, or when nobody waits for it
+// any more. Options: [Timeout], [Retry], [Abandon], which keeps it from being
+// stopped, and [Detach], where the result is what its start gives.
 func Invoke[T any](run *Run, id string, target Target, input any, opts ...Option) (T, error) {
 	return StartInvoke[T](run, id, target, input, opts...).Get(run)
 }
 
 // StartInvoke starts a child run, see [Invoke].
 func StartInvoke[T any](run *Run, id string, target Target, input any, opts ...Option) *Future[T] {
-	o, err := read(id, opts, "Timeout", "Retry", "Detach")
+	o, err := read(id, opts, "Timeout", "Retry", "Detach", "Abandon")
 	child := target.run
-	child.Detach = o.detach
+	child.Detach, child.Abandon = o.detach, o.abandon
 	return nodeFuture[T](run, err, id, o.step(&drover.Step{Run: &child}), input, "")
 }
 

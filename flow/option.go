@@ -23,6 +23,7 @@ type options struct {
 	compensate any // func(ctx, T) error
 	schema     json.RawMessage
 	detach     bool
+	abandon    bool
 }
 
 // Retry has a step or call tried again when it failed. The zero value: 3
@@ -66,6 +67,16 @@ func Detach() Option {
 	return optionFunc(func(o *options) {
 		o.given = append(o.given, "Detach")
 		o.detach = true
+	})
+}
+
+// Abandon has a child that a body invokes go on whatever becomes of the body: it is
+// not stopped with its run, nor where nobody waits for it any more. With a
+// [Timeout] and a [Retry] there may be several such children.
+func Abandon() Option {
+	return optionFunc(func(o *options) {
+		o.given = append(o.given, "Abandon")
+		o.abandon = true
 	})
 }
 

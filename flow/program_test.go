@@ -48,16 +48,28 @@ func TestPrograms01StepsAreDoneOnce(t *testing.T) {
 }
 
 func TestPrograms01AnIDIsUsedOnce(t *testing.T) {
-	def := flow.Program("twice", func(run *flow.Run, _ any) (string, error) {
+	def := flow.Program("twice", func(run *flow.Run, how string) (string, error) {
 		n := 0
-		if _, err := flow.Step(run, "a", count(&n)); err != nil {
+		if how == "mark" {
+			run.Patched("a")
+		} else if err := run.Sleep("a", time.Second); err != nil {
 			return "", err
 		}
-		return "", run.Sleep("a", time.Second)
+		if how == "same" {
+			return "", run.Sleep("a", time.Second)
+		}
+		_, err := flow.Step(run, "a", count(&n))
+		return "", err
 	})
-	r := flowtest.Run(t, def, nil, nil)
-	if r.Status != drover.StatusFailed || r.Error.Code != drover.CodeConflict || !strings.Contains(r.Error.Message, `"a"`) {
-		t.Fatalf("%s: %v", r.Status, r.Error)
+	for how, says := range map[string]string{
+		"same": "each time for a node (sleep): in a loop, make it of the number of the round",
+		"":     "for a node (sleep) and then for a step",
+		"mark": "for Patched and then for a step",
+	} {
+		r := flowtest.Run(t, def, how, nil)
+		if r.Status != drover.StatusFailed || r.Error.Code != drover.CodeConflict || !strings.Contains(r.Error.Message, `id "a" is used twice in a run of program twice, `+says) {
+			t.Errorf("%s %s: %v", how, r.Status, r.Error)
+		}
 	}
 }
 

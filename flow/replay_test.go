@@ -59,7 +59,10 @@ func TestPrograms12AChangedBodyBlocks(t *testing.T) {
 		"patched": nil,
 	} {
 		v = 1
-		r := flowtest.Run(t, def, change, func(e *flowtest.Env) { e.Forget() })
+		r := flowtest.Run(t, def, change, func(e *flowtest.Env) {
+			e.Forget()
+			e.Blocks()
+		})
 		if says == nil {
 			if want := map[string]string{"": "old", "patched": "new"}[change]; flowtest.Output[string](r) != want {
 				t.Errorf("%q: %s", change, r.Output)

@@ -76,7 +76,7 @@ func (r *Run) UUID() string {
 func (r *Run) Patched(id string) bool {
 	r.b.enter()
 	c := r.b.c
-	if r.b.scope.cancelled() != nil || c.use(id) != nil {
+	if r.b.scope.cancelled() != nil || c.use(id, "Patched") != nil {
 		return false
 	}
 	if !c.ahead(id) && c.passed() {

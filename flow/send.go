@@ -75,6 +75,7 @@ func (l *loop) send(ctx context.Context, m drover.RecordRequest) error {
 	l.fill(&m, l.c.at, l.c.have)
 	l.busy, l.sent, l.asked = true, m, l.hint.Load()
 	l.state.note(m.At, m.Have)
+	l.state.said.Store(true)
 	l.sending.Go(func() {
 		var a answered
 		if a.reply, a.err = l.t.Record(ctx, l.req.RunID, &m); a.err == nil && a.reply.Partial {

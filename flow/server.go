@@ -42,9 +42,9 @@ type Options struct {
 	// 1 to 128 bytes without white space, * or >, and with dots only between others.
 	// No two servers may have the same.
 	Instance string
-	// Version is that of the programs: 1 to 64 letters, digits, - or _. A run that
-	// a server of a version has driven is driven by that version, while somebody
-	// serves it. "": any server drives it.
+	// Version is that of the programs: 1 to 64 letters, digits, - or _. A run in whose
+	// journal a server of a version has written, or that waits as one drove it, is
+	// driven by that version while somebody serves it. "": any server drives it.
 	Version string
 	// Concurrency is how many bodies of each program are driven at the same time;
 	// 0: DefaultConcurrency. Those that wait do not count.
@@ -55,7 +55,8 @@ type Options struct {
 	// DrainTimeout is how long Run waits for drives when it is asked to end, before
 	// it gives them to other servers; 0: DefaultDrainTimeout.
 	DrainTimeout time.Duration
-	// Logger gets what goes wrong outside of bodies; nil: slog.Default().
+	// Logger gets what goes wrong outside of bodies, and which of them panicked or did
+	// not fit the journal; nil: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -163,8 +164,8 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return drover.Errorf(drover.CodeUnavailable, "programs cannot be served: %v", err)
 	}
+	defer func() { _ = kept.Unsubscribe() }() // until all is over: one that still drives is looked for there
 	err = s.queue.Run(ctx)
-	_ = kept.Unsubscribe()
 	return errors.Join(err, s.held.drain(s.opts.DrainTimeout))
 }
 

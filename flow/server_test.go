@@ -19,6 +19,7 @@ import (
 	"github.com/droverhq/drover/flow"
 	"github.com/droverhq/drover/internal/natstest"
 	"github.com/droverhq/drover/internal/topology"
+	"github.com/droverhq/drover/subjects"
 	"github.com/droverhq/drover/worker"
 )
 
@@ -128,17 +129,23 @@ func (f *fleet) want(run drover.RunID, status drover.Status, result string) {
 // parked waits until a run waits.
 func (f *fleet) parked(run drover.RunID) {
 	f.t.Helper()
+	f.until(run, "parked")
+}
+
+// until waits until the program of a run is in a state.
+func (f *fleet) until(run drover.RunID, state string) {
+	f.t.Helper()
 	for range 1000 {
 		r, err := f.Status(f.t.Context(), drover.RunRequest{RunID: run, Brief: true})
 		if err != nil {
 			f.t.Fatal(err)
 		}
-		if r.Run.Program != nil && r.Run.Program.State == "parked" {
+		if r.Run.Program != nil && r.Run.Program.State == state {
 			return
 		}
 		<-time.After(10 * time.Millisecond)
 	}
-	f.t.Fatalf("run %s does not park", run)
+	f.t.Fatalf("run %s does not come to be %s", run, state)
 }
 
 func TestProgramsInstancesThatNoOwnerTakes(t *testing.T) {
@@ -227,6 +234,70 @@ func TestProgramsDrainGivesDrivesBack(t *testing.T) {
 	wait(t, begun, "the step")
 	stop()
 	f.serve(flow.Options{}, def)
+	f.want("r1", drover.StatusCompleted, `"ok"`)
+}
+
+// A process says whether it drives, also while it comes to its end, and does not begin
+// because it was asked that.
+func TestPrograms03AProcessSaysWhetherItDrives(t *testing.T) {
+	f := newFleet(t)
+	keeps := make(chan string, 100)
+	if _, err := f.nc.Subscribe(subjects.Default().In("r1", drover.VerbRecord), func(m *nats.Msg) {
+		var r drover.RecordRequest
+		if json.Unmarshal(m.Data, &r) == nil {
+			keeps <- r.Keep
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	begun, leave := make(chan bool, 1), make(chan bool)
+	stop := f.serve(flow.Options{DrainTimeout: patience}, flow.Program("kept", func(run *flow.Run, _ any) (string, error) {
+		if _, err := flow.Wait[any](run, "w", "go"); err != nil {
+			return "", err
+		}
+		return flow.Step(run, "s", func(context.Context) (string, error) {
+			begun <- true
+			<-leave
+			return "ok", nil
+		})
+	}))
+	f.begin("kept", "r1", nil)
+	f.parked("r1")
+	inbox := wait(t, keeps, "a record")
+	drives := func(drive int, want string) {
+		t.Helper()
+		m, err := f.nc.Request(inbox, fmt.Appendf(nil, `{"run_id":"r1","program":"kept","drive":%d,"look":true}`, drive), patience)
+		if err != nil || string(m.Data) != want {
+			t.Fatalf("does it drive %d: %v; want %s", drive, err, want)
+		}
+	}
+	drives(2, `{"taken":false}`)
+	f.deliver("r1", "go", `null`)
+	wait(t, begun, "the step")
+	drives(2, `{"taken":true}`)
+	drives(3, `{"taken":false}`)
+	ended := make(chan bool)
+	go func() {
+		stop()
+		close(ended)
+	}()
+	for { // until it serves calls no more
+		_, err := f.nc.Request(subjects.Default().Cancel("_look", "program.kept"), []byte("_look"), time.Second)
+		if errors.Is(err, nats.ErrNoResponders) {
+			break
+		}
+		if err != nil && !errors.Is(err, nats.ErrTimeout) {
+			t.Fatal(err)
+		}
+	}
+	for range 100 {
+		drives(2, `{"taken":true}`)
+	}
+	close(leave)
+	wait(t, ended, "the end")
 	f.want("r1", drover.StatusCompleted, `"ok"`)
 }
 

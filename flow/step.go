@@ -80,7 +80,7 @@ func (r *Run) step(id string, p policy, work func(context.Context) (json.RawMess
 	if err := r.b.scope.cancelled(); err != nil {
 		return nil, err
 	}
-	if err := c.use(id); err != nil {
+	if err := c.use(id, "a step"); err != nil {
 		return nil, err
 	}
 	o := &op{entry: drover.Entry{Kind: drover.EntryStep, ID: id}, scope: r.b.scope, policy: p, attempt: 1, work: work}

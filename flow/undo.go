@@ -35,7 +35,7 @@ func (r *Run) Compensate(id string, fn func(ctx context.Context) error, opts ...
 	if err != nil {
 		return err
 	}
-	if err := r.b.c.use(id); err != nil {
+	if err := r.b.c.use(id, "a compensation"); err != nil {
 		return err
 	}
 	r.undo.push(undo{id: id, work: fn, policy: o.policy})

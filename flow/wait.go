@@ -2,6 +2,7 @@ package flow
 
 import (
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -21,7 +22,7 @@ func (r *Run) node(id string, step *drover.Step, input any, source string) *op {
 	if err := r.b.scope.cancelled(); err != nil {
 		return fail(err)
 	}
-	if err := c.use(id); err != nil {
+	if err := c.use(id, fmt.Sprintf("a node (%s)", step.Kind())); err != nil {
 		return fail(err)
 	}
 	if source != "" {

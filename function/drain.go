@@ -23,6 +23,9 @@ func (l *loop) cancel(m *nats.Msg) {
 	if !ok {
 		return
 	}
+	if m.Reply != "" && l.names.Foreign(m.Reply) == nil { // somebody asks whether anybody is here
+		_ = m.Respond(nil)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(m.Data) > 0 {

@@ -23,6 +23,32 @@ import (
 
 func TestMain(m *testing.M) { natstest.VerifyTestMain(m) }
 
+// Whoever asks whether anybody serves a function gets an answer, also of an instance
+// that asks for no more calls. Nobody has it answer into a fleet.
+func TestInstancesSayThatTheyAreThere(t *testing.T) {
+	f := newFleet(t)
+	fn, began, letGo := held("a.b")
+	f.Serve(function.Options{Concurrency: 1}, fn)
+	f.Queue("run1/n@1", "a.b", "1")
+	ctx := functiontest.Await(t, began, "a call")
+	const nobody drover.RunID = "_look"
+	if err := f.Conn.PublishRequest(f.Names.Cancel(nobody, "a.b"), f.Names.In("run2", drover.VerbStop), []byte(nobody)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Conn.Request(f.Names.Cancel(nobody, "a.b"), []byte(nobody), functiontest.Patience); err != nil {
+		t.Fatal(err)
+	}
+	if ctx.Err() != nil {
+		t.Error("that cancelled a call")
+	}
+	close(letGo)
+	f.Drained()
+	info, err := f.JS.Stream(t.Context(), f.Names.Commands())
+	if err != nil || info.CachedInfo().State.Msgs != 1 {
+		t.Errorf("%+v, error %v; want the result and no stop", info.CachedInfo().State, err)
+	}
+}
+
 func TestCancel(t *testing.T) {
 	f := newFleet(t)
 	fn, began, _ := held("a.b")

@@ -103,6 +103,8 @@ func play(program string, args []string) int {
 		err = post(args[2], args[1])
 	case program == "programs" && len(args) == 4:
 		err = hostPrograms(args)
+	case program == "worker" && len(args) == 1:
+		err = weighedWorker(args[0])
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

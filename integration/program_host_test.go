@@ -58,6 +58,8 @@ func hostPrograms(args []string) error {
 			programs = append(programs, pair(name, args[0]))
 		case "parked":
 			programs = append(programs, parked(name))
+		case "doomed":
+			programs = append(programs, doomed(nc, name, args[2]))
 		}
 	}
 	if _, err := nc.Subscribe("memory."+args[0], func(m *nats.Msg) { _ = m.Respond(inUse()) }); err != nil {
@@ -164,14 +166,19 @@ func pair(name, instance string) *flow.Def {
 // keeps is how many bodies a host keeps.
 const keeps = 100
 
-// parked is a program that holds on to 64 KiB while it waits.
+// parked is a program that holds on to 64 KiB while it waits: half of them with a
+// time at which they would go on by themselves.
 func parked(name string) *flow.Def {
-	return flow.Program(name, func(run *flow.Run, n int) (int, error) {
+	return flow.Program(name, func(run *flow.Run, in struct{ N int }) (int, error) {
 		held := make([]byte, 64<<10)
 		for i := range held {
-			held[i] = byte(n)
+			held[i] = byte(in.N)
 		}
-		more, err := flow.Wait[int](run, "more", "more")
-		return n + more + int(held[0]-byte(n)), err
+		var within []flow.Option
+		if in.N%2 == 1 {
+			within = append(within, flow.Timeout(24*time.Hour))
+		}
+		more, err := flow.Wait[int](run, "more", "more", within...)
+		return in.N + more + int(held[0]-byte(in.N)), err
 	})
 }

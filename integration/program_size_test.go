@@ -2,7 +2,6 @@ package integration_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,9 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/flow"
 	"github.com/droverhq/drover/internal/natstest"
 )
@@ -136,81 +133,4 @@ func TestPrograms16AThousandSteps(t *testing.T) {
 	if entries := f.history("r1"); len(entries) != steps || entries[steps-1].Number != steps || entries[steps-1].ID != fmt.Sprint("step", steps-1) {
 		t.Errorf("the journal has %d entries", len(entries))
 	}
-}
-
-// Programs that wait cost their process nothing, but for the bodies that it
-// keeps; and each of them goes on when it is time.
-func TestPrograms17ManyPrograms(t *testing.T) {
-	t.Parallel()
-	n := max(*parkedRuns, 8*keeps)
-	if testing.Short() {
-		n = 8 * keeps
-	}
-	f := connect(t, natstest.New(t, natstest.Listen()).URL())
-	newCrew(f, 1, patient...)
-	p := host(t, f.url, "", "host", "parked", "", "parked")
-	p.line("serving")
-	input := func(i int) json.RawMessage { return json.RawMessage(fmt.Sprint(i)) }
-	runs := f.flood("few", "program: parked", n/4, input)
-	f.park(runs)
-	few := f.usedBy("host")
-	more := f.flood("many", "program: parked", n-n/4, func(i int) json.RawMessage { return input(i + n/4) })
-	runs = append(runs, more...)
-	f.park(more)
-	many := f.usedBy("host")
-	t.Logf("%d programs wait: %d KiB in use; %d: %d KiB", n/4, few>>10, n, many>>10)
-	// A body in memory has 64 KiB and its goroutine.
-	if most := few + keeps*(80<<10)/4 + 4<<20; many > most {
-		t.Errorf("%d more programs that wait cost %d KiB", n-n/4, (many-few)>>10)
-	}
-	outcomes := make(chan drover.Outcome, n)
-	sub, err := f.nc.Subscribe(names.DoneAll(), func(m *nats.Msg) {
-		var o drover.Outcome
-		if err := json.Unmarshal(m.Data, &o); err != nil {
-			t.Error(err)
-		}
-		outcomes <- o
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		t.Fatal(err)
-	}
-	want := map[drover.RunID]string{}
-	for i, run := range runs {
-		want[run] = fmt.Sprint(i + 1000)
-		data := []byte(`{"name":"more","payload":1000}`)
-		if _, err := f.js.PublishAsync(names.In(run, drover.VerbDeliver), data, jetstream.WithStallWait(patience)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for len(want) > 0 {
-		o := await(t, outcomes, fmt.Sprintf("the end of %d more programs", len(want)))
-		if result, ok := want[o.RunID]; ok && (o.Status != drover.StatusCompleted || string(o.Result) != result) {
-			t.Errorf("run %s is %s with %s, error %v; want %s", o.RunID, o.Status, o.Result, o.Error, result)
-		}
-		delete(want, o.RunID)
-	}
-}
-
-// park waits until all of these runs wait.
-func (f *fleet) park(runs []drover.RunID) {
-	f.t.Helper()
-	for _, run := range runs {
-		parks(f.t, f, run)
-	}
-}
-
-// usedBy asks a host how many bytes it has in use.
-func (f *fleet) usedBy(instance string) (bytes int) {
-	f.t.Helper()
-	m, err := f.nc.Request("memory."+instance, nil, patience)
-	if err == nil {
-		err = json.Unmarshal(m.Data, &bytes)
-	}
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return bytes
 }

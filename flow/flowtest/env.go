@@ -2,6 +2,7 @@ package flowtest
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -30,6 +31,7 @@ type Env struct {
 	crash     bool
 	eager     bool
 	drop      bool
+	blocks    bool
 	w         *world
 }
 
@@ -70,6 +72,10 @@ func (e *Env) Dies() { e.crash = true }
 // Forget has the body not stay in memory when it parks.
 func (e *Env) Forget() { e.drop = true }
 
+// Blocks says that the run may end blocked. Else a body that does not fit its journal
+// fails the test.
+func (e *Env) Blocks() { e.blocks = true }
+
 // After has do happen when the run is so old. It may call all that makes things
 // happen now.
 func (e *Env) After(d time.Duration, do func()) {
@@ -87,12 +93,14 @@ func (e *Env) Deliver(name string, payload any) {
 
 // DeliverHook delivers to a token.
 func (e *Env) DeliverHook(token string, payload any) {
-	e.now(func() { e.hook(token, payload) })
+	e.now(func() { e.hook(fmt.Sprintf("the delivery to hook %q", token), token, payload) })
 }
 
 // Decide answers an approval, by its id.
 func (e *Env) Decide(id string, approved bool) {
-	e.now(func() { e.hook("h_"+machine.Token(secret, "hook/"+id), map[string]bool{"approved": approved}) })
+	e.now(func() {
+		e.hook(fmt.Sprintf("the decision on %q", id), "h_"+machine.Token(secret, "hook/"+e.w.nodeID(id)), map[string]bool{"approved": approved})
+	})
 }
 
 // Stop asks the run to stop.
@@ -110,12 +118,13 @@ func (e *Env) now(do func()) {
 	do()
 }
 
-func (e *Env) hook(token string, payload any) {
+// hook delivers to a token, which is what of the run.
+func (e *Env) hook(what, token string, payload any) {
 	step := e.w.apply(&machine.Command{Verb: drover.VerbDeliver, Deliver: &drover.DeliverRequest{
 		Hook: token, Claim: e.w.claims[token], Payload: e.json(payload),
 	}})
 	if step.Refused != nil {
-		e.w.tb.Errorf("flowtest: the delivery to hook %q was refused: %v", token, step.Refused)
+		e.w.tb.Errorf("flowtest: %s was refused, after %s: %v", what, e.w.now.Sub(epoch), step.Refused)
 	}
 }
 

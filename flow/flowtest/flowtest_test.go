@@ -45,7 +45,7 @@ func failure(t *testing.T, def *flow.Def, script flowtest.Script) string {
 
 func TestProgramsThatAreNotTheSameEachTimeAreFound(t *testing.T) {
 	nap := func(run *flow.Run, id string) error { return run.Sleep(id, time.Hour) }
-	calls := 0
+	calls, panics := 0, 0
 	for _, c := range []struct {
 		name string
 		body func(run *flow.Run) error
@@ -71,6 +71,13 @@ func TestProgramsThatAreNotTheSameEachTimeAreFound(t *testing.T) {
 			}
 			return nap(run, "a")
 		}, "does not fit the journal"},
+		{"a panic that is not there each time", func(run *flow.Run) error {
+			if panics++; panics <= 3 {
+				panic("three times")
+			}
+			return nil
+		}, "it panicked in the run, and ended completed with its whole journal"},
+		{"a panic that is", func(*flow.Run) error { panic("always") }, ""},
 		{"a wait without end", func(run *flow.Run) error {
 			_, err := flow.Wait[any](run, "w", "never")
 			return err
@@ -83,5 +90,52 @@ func TestProgramsThatAreNotTheSameEachTimeAreFound(t *testing.T) {
 				t.Errorf("it says %q, want %q", got, c.says)
 			}
 		})
+	}
+}
+
+// A run that is blocked fails its test, unless that is what it shows.
+func TestProgramsThatAreBlockedFailTheirTest(t *testing.T) {
+	old := true
+	def := flow.Program("p", func(run *flow.Run, _ any) (any, error) {
+		id := "a"
+		if !old {
+			id = "b"
+		}
+		old = false
+		return nil, run.Sleep(id, time.Hour)
+	})
+	for _, blocks := range []bool{false, true} {
+		got := failure(t, def, func(e *flowtest.Env) {
+			old = true
+			e.Forget()
+			if blocks {
+				e.Blocks()
+			}
+		})
+		if refused := strings.Contains(got, "the run is blocked: the body does not fit the journal"); refused == blocks {
+			t.Errorf("it may be blocked: %v; it says %q", blocks, got)
+		}
+	}
+}
+
+// A decision is that of the journal that the body is in, and an error names it.
+func TestProgramsDecisionsAreNamed(t *testing.T) {
+	def := flow.Program("p", func(run *flow.Run, again bool) (any, error) {
+		_, err := flow.Approve(run, "ok", "sure?")
+		if err == nil && !again {
+			err = run.ContinueAsNew(true)
+		}
+		return nil, err
+	})
+	got := failure(t, def, func(e *flowtest.Env) {
+		e.After(time.Second, func() { e.Decide("ok", true) })
+		e.After(time.Minute, func() { e.Decide("ok", true) })
+	})
+	if got != "" {
+		t.Error(got)
+	}
+	got = failure(t, def, func(e *flowtest.Env) { e.After(time.Second, func() { e.Decide("other", true) }) })
+	if !strings.Contains(got, `the decision on "other" was refused, after 1s: `) {
+		t.Error(got)
 	}
 }

@@ -15,8 +15,9 @@ import (
 // replays is how often a body is driven from its whole journal.
 const replays = 20
 
-// Run runs a program in the world of a script until it is over, or blocked, and
-// holds that each drive of its body asks for the same.
+// Run runs a program in the world of a script until it is over, and holds that each
+// drive of its body asks for the same. A run that is blocked fails the test, unless
+// the script allows it with [Env.Blocks].
 func Run(tb testing.TB, def *flow.Def, input any, script Script) *Result {
 	tb.Helper()
 	w := newWorld(tb, newEnv(def, script))
@@ -82,7 +83,11 @@ func (w *world) whole(input any) *Result {
 	if body != nil {
 		body.Close()
 	}
-	return w.result()
+	r := w.result()
+	if r.Status == drover.StatusBlocked && !w.env.blocks {
+		w.tb.Fatalf("flowtest: the run is blocked: %s", r.Note)
+	}
+	return r
 }
 
 // drive has the body driven. A process that died is followed by another.
@@ -166,10 +171,15 @@ func (w *world) result() *Result {
 // run did, and asks for the same each time.
 func (w *world) replay(r *Result) {
 	w.tb.Helper()
-	if w.end == nil || w.end.Status == drover.DriveBlocked || w.end.Status == drover.DrivePanicked {
+	g, want := w.state.Program, drover.DriveStatus(r.Status)
+	switch {
+	case w.end == nil, w.end.Status == drover.DriveBlocked:
 		return // the end is not one that the body came to
+	case w.end.Status == drover.DrivePanicked && g.Letter == 0:
+		return // nor is it that panic
+	case w.end.Status == drover.DrivePanicked:
+		want = drover.DrivePanicked
 	}
-	g := w.state.Program
 	journal := &drover.JournalReply{RunID: w.run, Input: w.load(w.state.Input), Records: g.Records, Entries: g.Entries, Journal: r.Journal}
 	var first []flow.Op
 	for range replays {
@@ -185,8 +195,8 @@ func (w *world) replay(r *Result) {
 			w.tb.Fatalf("flowtest: the body is not the same in every drive: %s", end.Error.Message)
 		case len(t.extra) > 0:
 			w.tb.Fatalf("flowtest: the body is not the same in every drive: with the whole journal it asks for %s %q", t.extra[0].Kind, t.extra[0].ID)
-		case drover.Status(end.Status) != r.Status:
-			w.tb.Fatalf("flowtest: the body is not the same in every drive: the run ended %s, and with its whole journal %s (%v)", r.Status, end.Status, end.Error)
+		case end.Status != want:
+			w.tb.Fatalf("flowtest: the body is not the same in every drive: it %s in the run, and %s with its whole journal (%v)", came(want), came(end.Status), end.Error)
 		}
 		if first == nil {
 			first = ops
@@ -195,6 +205,14 @@ func (w *world) replay(r *Result) {
 			w.tb.Fatalf("flowtest: the body is not the same in every drive: %s", diff)
 		}
 	}
+}
+
+// came says how a body ended.
+func came(s drover.DriveStatus) string {
+	if s == drover.DrivePanicked {
+		return "panicked"
+	}
+	return "ended " + string(s)
 }
 
 // difference tells the first one between what two drives ask for.

@@ -7,15 +7,10 @@ import (
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/flow"
 	"github.com/droverhq/drover/internal/machine"
-	"github.com/droverhq/drover/subjects"
 )
 
 // errCrash is the death of the process that drives.
 var errCrash = errors.New("flowtest: the process died")
-
-func segmentKey(run drover.RunID, g *machine.Program, first int) string {
-	return subjects.JournalKey(run, g.Generation, "segment", first)
-}
 
 // live is the transport of a run in memory.
 type live struct{ *world }

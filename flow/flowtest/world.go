@@ -80,6 +80,14 @@ func (w *world) apply(c *machine.Command) machine.Step {
 	return step
 }
 
+// nodeID is the id inside of a run of what its body knows under another.
+func (w *world) nodeID(id string) string {
+	if generation := w.state.Program.Generation; generation > 0 {
+		id += fmt.Sprintf("~%d", generation+1)
+	}
+	return id
+}
+
 func (w *world) value(key string) (json.RawMessage, bool) {
 	raw, ok := w.values[key]
 	return raw, ok
@@ -177,16 +185,19 @@ func answer(fake Fake, input json.RawMessage) (json.RawMessage, *drover.Error) {
 
 // journal is the journal from an entry on.
 func (w *world) journal(from int) []drover.Entry {
-	g := w.state.Program
+	keys, err := w.state.JournalKeys(1, w.value)
+	if err != nil {
+		panic(err.Error())
+	}
 	var lines []machine.Line
-	for _, first := range g.Segments {
-		part, err := machine.DecodeSegment(w.values[segmentKey(w.run, g, first)])
+	for _, key := range keys {
+		part, err := machine.DecodeSegment(w.values[key])
 		if err != nil {
 			panic(err.Error())
 		}
 		lines = append(lines, part...)
 	}
-	lines = append(lines, g.Tail...)
+	lines = append(lines, w.state.Program.Tail...)
 	list := []drover.Entry{}
 	for i := max(from, 1); i <= len(lines); i++ {
 		list = append(list, w.entry(i, &lines[i-1]))

@@ -291,6 +291,21 @@ const (
 	settlePause = 25 * time.Millisecond
 )
 
+// listen has a handler get all that comes on a subject from now on, until stop is
+// called.
+func (f *fleet) listen(subject string, handler nats.MsgHandler) (stop func(), err error) {
+	sub, err := f.listener.Subscribe(subject, handler)
+	if err != nil {
+		return nil, err
+	}
+	stop = func() { _ = sub.Unsubscribe() }
+	if err := errors.Join(sub.SetPendingLimits(-1, -1), f.listener.Flush()); err != nil {
+		stop()
+		return nil, err
+	}
+	return stop, nil
+}
+
 // stored is how many messages all streams of the fleet have ever stored.
 func (f *fleet) stored(ctx context.Context) (uint64, error) {
 	names, err := streamNames(ctx, f.js, f.names)

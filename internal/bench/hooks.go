@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -45,17 +44,13 @@ func (a *asks) listen() (stop func(), err error) {
 	if a.client, err = client.New(a.f.listener, client.Options{Prefix: a.f.names.Prefix()}); err != nil {
 		return nil, err
 	}
-	sub, err := a.f.listener.Subscribe(a.f.names.DoneAll(), func(m *nats.Msg) {
+	return a.f.listen(a.f.names.DoneAll(), func(m *nats.Msg) {
 		var err error
 		if !strings.Contains(string(m.Data), `"status":"completed"`) {
 			err = fmt.Errorf("a run did not complete: %.300s", m.Data)
 		}
 		a.ends <- err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return func() { _ = sub.Unsubscribe() }, errors.Join(sub.SetPendingLimits(-1, -1), a.f.listener.Flush())
 }
 
 // ended waits until all runs have ended.

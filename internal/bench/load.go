@@ -53,24 +53,17 @@ func newLoad(f *fleet, w workload, inFlight int) *load {
 // run starts runs and waits until all have ended.
 func (l *load) run(ctx context.Context) error {
 	l.data = l.w.start(l.f.hash, l.told, time.Time{})
-	nc := l.f.listener
-	sub, err := nc.Subscribe(l.subject(), l.outcome)
+	stop, err := l.f.listen(l.subject(), l.outcome)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = sub.Unsubscribe() }()
-	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		return err
-	}
+	defer stop()
 	if l.w.deliver {
-		events, err := nc.Subscribe(l.f.names.EventAll(), l.event)
+		stop, err := l.f.listen(l.f.names.EventAll(), l.event)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = events.Unsubscribe() }()
-	}
-	if err := nc.Flush(); err != nil {
-		return err
+		defer stop()
 	}
 	l.begin()
 	return l.wait(ctx)

@@ -55,7 +55,6 @@ func ofReceipts(f *fleet, w workload, inFlight int) loader {
 // run starts runs and waits for their receipts. Those of a backlog have ended
 // before there is a stream for them.
 func (r *receipts) run(ctx context.Context) error {
-	nc := r.f.listener
 	req := drover.StartRequest{Hash: r.f.hash, Notify: drover.NotifyList{{Subject: r.subject()}}}
 	if r.w.backlog {
 		req.Notify = drover.NotifyList{{StreamSubject: r.subject()}}
@@ -64,23 +63,17 @@ func (r *receipts) run(ctx context.Context) error {
 	if r.data, err = json.Marshal(req); err != nil {
 		return err
 	}
-	events, err := nc.Subscribe(r.f.names.EventAll(), r.event)
+	stop, err := r.f.listen(r.f.names.EventAll(), r.event)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = events.Unsubscribe() }()
-	if err := events.SetPendingLimits(-1, -1); err != nil {
-		return err
-	}
+	defer stop()
 	if !r.w.backlog {
-		answers, err := nc.Subscribe(r.subject(), func(m *nats.Msg) { _ = m.Respond(nil) })
+		stop, err := r.f.listen(r.subject(), func(m *nats.Msg) { _ = m.Respond(nil) })
 		if err != nil {
 			return err
 		}
-		defer func() { _ = answers.Unsubscribe() }()
-	}
-	if err := nc.Flush(); err != nil {
-		return err
+		defer stop()
 	}
 	r.begin()
 	if r.w.backlog {

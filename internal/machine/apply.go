@@ -32,6 +32,7 @@ func Apply(p *Plan, s *State, c *Command, v Values) (Step, error) {
 	s.derived.plan = p
 	f := newFold(p, s, v)
 	now := s.Now
+	f.seq = c.Seq
 	f.at(c.At)
 	f.command(c)
 	if f.changed && f.s.Terminal() {
@@ -74,8 +75,12 @@ func ceilMillis(t time.Time) Millis {
 func (f *fold) step(c *Command) Step {
 	s := f.s
 	s.Applied = c.Seq
-	if s.Program != nil {
+	if g := s.Program; g != nil {
 		f.settleProgram()
+		g.Stored = g.Stored || len(f.puts) > 0
+	}
+	if s.Meta != nil {
+		s.Meta.forgetHeard(s.Now, s.Terminal())
 	}
 	if !s.Terminal() {
 		s.Status = f.status()
@@ -127,6 +132,8 @@ func (f *fold) command(c *Command) {
 		f.childEnded(c.Child)
 	case c.Verb == drover.VerbRecord && c.Record != nil:
 		f.record(c.Record)
+	case c.Verb == drover.VerbLooked && c.Looked != nil:
+		f.looked(c.Looked)
 	case c.Verb == drover.VerbMeta && c.Meta != nil:
 		f.meta(c.Meta)
 	case c.Verb == drover.VerbClaimed && c.Claimed != nil:
@@ -186,7 +193,7 @@ func (f *fold) stop(req *drover.StopRequest) {
 	case f.s.Program != nil && !req.Force:
 		f.stopProgram(reason(req), false)
 	case f.s.Program != nil:
-		f.endProgram(drover.StatusCancelled, drover.Errorf(drover.CodeStopped, "the run was stopped at once: %s", reason(req)))
+		f.endProgram(drover.StatusCancelled, f.leftDone(drover.Errorf(drover.CodeStopped, "the run was stopped at once: %s", reason(req))))
 	case f.s.Undo != nil:
 		f.note("a stop came while the run compensates; it goes on: " + reason(req))
 	default:

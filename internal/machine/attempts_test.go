@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -123,7 +124,7 @@ func TestDelivery07ReceiptsOfEarlierAttempts(t *testing.T) {
 		t.Error("the second receipt counts")
 	}
 	w.hear(1, 1, "", bad("timeout"))
-	w.wantEffects("list 1")
+	w.wantEffects("list 1 as dead")
 	w.wantDeliveries("delivered@1 dead@1")
 	w.hear(1, 3, "", nil) // no attempt has this number
 	w.wantDeliveries("delivered@1 dead@1")
@@ -152,13 +153,13 @@ func TestDelivery12DeadOnesAreKeptAndReplayed(t *testing.T) {
 		}
 	}
 	w.pass(time.Hour).replay("1")
-	w.wantEffects("deliver 1@2")
+	w.wantEffects("deliver 1@2", "list 1") // it waits again
 	replayed(1)
 	w.replay("2")
 	w.wantEffects() // who was told is not told again
 	replayed(0)
 	w.replay("")
-	w.wantEffects("deliver 0@3", "deliver 1@2")
+	w.wantEffects("deliver 0@3", "list 0", "deliver 1@2")
 	replayed(2)
 	w.hear(0, 3, "", bad("no"))
 	w.wantDeliveries("pending@3 pending@1 delivered@1") // the first of two in its new life
@@ -166,9 +167,69 @@ func TestDelivery12DeadOnesAreKeptAndReplayed(t *testing.T) {
 	w.wantEffects("unlist 1")
 	w.next()
 	w.hear(0, 4, "", bad("no"))
+	w.wantEffects("list 0 as dead")
 	w.wantDeliveries("dead@4 delivered@2 delivered@1")
 	w.replay("9")
 	w.wantRefused(drover.CodeNotFound, "r1:terminal:9")
+}
+
+// A worker that dies again and again, perhaps of this outcome, is not given it all
+// the time. What nobody heard of is not counted: it may not have been made.
+func TestDelivery09LostAttemptsComeEverLater(t *testing.T) {
+	w := newWorld(t, oneCall).over(drover.Notify{Subject: "a", MaxAttempts: 3})
+	lost := func(times int) (pauses []time.Duration) {
+		t.Helper()
+		for range times {
+			was := w.now
+			w.next()
+			w.wantEffects("deliver 0@" + strconv.Itoa(w.s.Notify[0].Tried+1))
+			pauses = append(pauses, w.now.Sub(was))
+		}
+		return pauses
+	}
+	lease := drover.DefaultReceiptTime + slack
+	pauses := lost(20)
+	for i, pause := range pauses {
+		want := max(lease, deliveryPause("r1:terminal:0", i+1)) // as after a failure
+		if pause < want || pause > want+time.Millisecond {
+			t.Errorf("after %d lost attempts the next one came after %s, want %s", i+1, pause, want)
+		}
+	}
+	if pauses[3] > lease || pauses[19] < maxPause/2 {
+		t.Errorf("the pauses were %s", pauses)
+	}
+	w.wantDeliveries("pending")
+	w.hear(0, 1, "", bad("no")) // the last one was not lost
+	w.wantDeliveries("pending@1")
+	if got := w.s.Deadline().Time().Sub(w.now); got > 2*time.Second {
+		t.Errorf("after the first failure the next attempt is in %s", got)
+	}
+	w.next()
+	if got := lost(1)[0]; got > lease {
+		t.Errorf("a first attempt that was lost is made again after %s", got)
+	}
+	w.replay("")
+	if got := w.s.Deadline().Time().Sub(w.now); got > lease {
+		t.Errorf("one that was replayed is waited for %s", got)
+	}
+}
+
+// However many attempts are lost, the last one comes at the end of the age.
+func TestDelivery09LostAttemptsEndWithTheAge(t *testing.T) {
+	w := newWorld(t, oneCall).over(drover.Notify{Subject: "a", MaxAge: drover.Duration(10 * time.Minute)})
+	ended, last := w.now, w.now
+	for w.s.Notify[0].Status == drover.DeliveryPending {
+		if w.next(); w.s.Notify[0].Status == drover.DeliveryPending {
+			last = w.now
+		}
+	}
+	if got := last.Sub(ended); got != 10*time.Minute {
+		t.Errorf("the last attempt came %s after the end of the run", got)
+	}
+	if got := w.now.Sub(last); got != drover.DefaultReceiptTime+slack {
+		t.Errorf("it was waited for %s", got)
+	}
+	w.wantDeliveries("dead")
 }
 
 func TestDelivery12APendingOneIsReplayedAtOnce(t *testing.T) {
@@ -235,11 +296,11 @@ func TestDelivery01AFunctionIsTold(t *testing.T) {
 	t.Run("it dies in its queue", func(t *testing.T) {
 		w := begin(t)
 		w.next()
-		w.wantEffects("withdraw [audit.log]", "list 0")
+		w.wantEffects("withdraw [audit.log]", "list 0 as dead")
 		w.wantDeliveries("dead")
 		wantWords(t, w.s.Notify[0].Error.Message, "1h0m0s")
 		w.replay("")
-		w.wantEffects("deliver 0@1")
+		w.wantEffects("deliver 0@1", "list 0")
 	})
 	t.Run("a replay queues its call again, which may have been lost", func(t *testing.T) {
 		w := begin(t)
@@ -255,10 +316,10 @@ func TestDelivery08CallsInOneQueue(t *testing.T) {
 	t.Run("of two subscribers", func(t *testing.T) {
 		w := newWorld(t, oneCall).over(short, long)
 		w.next()
-		w.wantEffects("list 0")
+		w.wantEffects("list 0 as dead")
 		w.wantDeliveries("dead pending")
 		w.next()
-		w.wantEffects("withdraw [f]", "list 1")
+		w.wantEffects("withdraw [f]", "list 1 as dead")
 	})
 	t.Run("of a node and a subscriber", func(t *testing.T) {
 		w := newWorld(t, oneCall).begin(short)

@@ -56,6 +56,8 @@ func (sub *Subscriber) unsound(ended bool) string {
 		return "and has an error, or no attempt"
 	case sub.Tried < sub.Base || sub.Base < 0:
 		return "and lost attempts"
+	case sub.Unheard < 0 || sub.Unheard > 0 && status != drover.DeliveryPending:
+		return "and has attempts that may be heard of, or less than none"
 	}
 	return ""
 }

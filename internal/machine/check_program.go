@@ -18,7 +18,7 @@ func (s *State) checkProgram(busy map[int]int) error {
 		switch {
 		case slot.ID == "" && (!over || busy[i] > 0):
 			return bad("slot %d is free, and its node is not", i)
-		case slot.ID != "" && over && s.hookOf(i) < 0 && !strings.Contains(slot.Step, `"detach"`):
+		case slot.ID != "" && over && s.hookOf(i) < 0 && !strings.Contains(slot.Step, `"detach"`) && !strings.Contains(slot.Step, `"abandon"`):
 			return bad("node %s is over, and has its slot", slot.ID)
 		case slot.ID != "" && !over && busy[i] == 0:
 			return bad("node %s does nothing, and is not over", slot.ID)
@@ -34,7 +34,11 @@ func (s *State) checkProgram(busy map[int]int) error {
 		return bad("it is %s, and its time is %d", g.State, g.Due)
 	case g.State == DriveParked && open == 0:
 		return bad("it is parked, and waits for nothing")
-	case !slices.IsSorted(g.Segments) || (len(g.Segments) > 0) != (g.Entries > len(g.Tail)):
+	case g.Missed > g.Heard || g.Heard > g.Looks || g.Quiet > g.Looks || g.Letter > 0 && g.State != DriveOver:
+		return bad("it is %s, and was looked for %d times (%d), %d (%d) for nothing; letter %d", g.State, g.Looks, g.Quiet, g.Missed, g.Heard, g.Letter)
+	case g.Misfit && g.Stop == nil:
+		return bad("it was blocked when it was asked to stop, and was not asked")
+	case !slices.IsSorted(g.Segments) || !slices.IsSorted(g.Pages) || len(g.Segments) >= maxSegments || (len(g.Pages)+len(g.Segments) > 0) != (g.Entries > len(g.Tail)):
 		return bad("its segments are not in order, or some are missing")
 	case g.Limit > 0 && g.State != DriveRunning || g.Late && g.Stop == nil:
 		return bad("it is %s, and is stopped when its time is up: %t, %v", g.State, g.Late, g.Stop)

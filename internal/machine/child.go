@@ -45,6 +45,14 @@ func (f *fold) stopChild(n *node, id drover.CallID) Effect {
 	}
 }
 
+// abandons reports whether the child of a node goes on where nobody waits for it
+// any more.
+func (n *node) abandons() bool { return n.kind == drover.KindRun && n.step.Run.Abandon }
+
+// outlives reports whether the child of a node is to be started whatever becomes of
+// the node.
+func (n *node) outlives() bool { return n.abandons() || n.kind == drover.KindRun && n.step.Run.Detach }
+
 // childEnded takes what a child says of its end.
 func (f *fold) childEnded(m *drover.ChildMessage) {
 	if f.s.Terminal() {

@@ -31,6 +31,7 @@ type Command struct {
 	Heard   *drover.HeardMessage
 	Claimed *drover.ClaimedMessage
 	Record  *drover.RecordRequest
+	Looked  *drover.LookedMessage
 	Meta    *drover.MetaMessage
 	Hold    *drover.HoldRequest
 	Waiter  *drover.WaiterRequest // consume, release

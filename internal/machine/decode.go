@@ -50,6 +50,9 @@ func (s *State) upgrade() {
 			sub.Done = false
 		}
 	}
+	if g := s.Program; s.V < 3 && g != nil { // what those did not note is taken to be so
+		g.Stored, g.Acted = true, g.Records > 0
+	}
 	s.V = Version
 }
 

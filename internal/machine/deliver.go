@@ -37,9 +37,10 @@ func (f *fold) deliver(m *drover.DeliverRequest, seq uint64) {
 		f.remember(digest)
 	}
 	f.before(m)
+	kept := m.Name != "" && f.reader(m) < 0
 	f.receive(m, seq)
 	f.advance()
-	f.answer = drover.DeliverReply{RunID: f.s.Run, Unread: len(f.s.Unread)}
+	f.answer = drover.DeliverReply{RunID: f.s.Run, Kept: kept, Unread: len(f.s.Unread)}
 }
 
 // remember keeps a digest of what must not be taken twice, for a while.

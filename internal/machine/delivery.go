@@ -19,7 +19,10 @@ type Subscriber struct {
 	At      Millis                `json:"e,omitempty"` // when it was delivered or consumed, or died
 	Listed  bool                  `json:"l,omitempty"` // among those that did not succeed at once
 	Missed  bool                  `json:"u,omitempty"` // the last attempt found nobody: the next one is due once somebody is there
+	Unheard int                   `json:"h,omitempty"` // attempts that were set off since one was heard of
 	Error   *drover.Error         `json:"x,omitempty"` // the last
+	Absent  bool                  `json:"m,omitempty"` // it is of an attempt that found nobody
+	Failed  *drover.Error         `json:"f,omitempty"` // that of the last attempt that was made before it
 	Receipt string                `json:"r,omitempty"`
 
 	Done bool `json:"d,omitempty"` // of records of earlier versions: delivered
@@ -109,15 +112,19 @@ func (sub *Subscriber) stepPending(ev Event) bool {
 			return false
 		}
 		sub.Tried++
-		sub.Missed = false
+		sub.Missed, sub.Unheard = false, 0
 		sub.fail(ev)
+		sub.Absent, sub.Failed = false, nil
 		sub.later(ev, deliveryPause(ev.ID, sub.Tried-sub.Base))
 		return true
 	case EventUnmade:
 		if !current {
 			return false
 		}
-		sub.Missed = true
+		if !sub.Absent && !sub.Missed { // Missed: of a record that an earlier version wrote
+			sub.Failed = sub.Error
+		}
+		sub.Missed, sub.Absent, sub.Unheard = true, true, 0
 		sub.fail(ev)
 		sub.later(ev, absencePause(ev.ID, ev.Now.Time().Sub(sub.Since.Time())))
 		return true
@@ -132,7 +139,7 @@ func (sub *Subscriber) stepPending(ev Event) bool {
 		if ev.Now >= sub.ends() {
 			return sub.revive(ev)
 		}
-		sub.Next = 0 // a call that is in its queue is queued again: it may have been lost there
+		sub.Next, sub.Unheard = 0, 0 // a call that is in its queue is queued again: it may have been lost there
 		return true
 	}
 	return false
@@ -147,7 +154,8 @@ func (sub *Subscriber) spent(now Millis) bool {
 
 // pend begins to try.
 func (sub *Subscriber) pend(ev Event) bool {
-	sub.Status, sub.Since, sub.Next, sub.At, sub.Missed = drover.DeliveryPending, ev.Now, 0, 0, false
+	sub.Status, sub.Since, sub.Next, sub.At = drover.DeliveryPending, ev.Now, 0, 0
+	sub.Missed, sub.Unheard = false, 0
 	return true
 }
 
@@ -162,8 +170,9 @@ func (sub *Subscriber) receive(ev Event) bool {
 		return false // no attempt has this number
 	}
 	sub.Tried = max(sub.Tried, ev.Attempt)
-	sub.Status, sub.At, sub.Next = drover.DeliveryDelivered, ev.Now, 0
-	sub.Error, sub.Receipt = nil, cut(ev.Receipt, receipt)
+	sub.Status, sub.At, sub.Next, sub.Unheard = drover.DeliveryDelivered, ev.Now, 0, 0
+	sub.Error, sub.Failed, sub.Absent = nil, nil, false
+	sub.Receipt = cut(ev.Receipt, receipt)
 	return true
 }
 
@@ -188,7 +197,7 @@ func (sub *Subscriber) later(ev Event, pause time.Duration) {
 }
 
 func (sub *Subscriber) die(ev Event) {
-	sub.Status, sub.At, sub.Next = drover.DeliveryDead, ev.Now, 0
+	sub.Status, sub.At, sub.Next, sub.Unheard = drover.DeliveryDead, ev.Now, 0, 0
 	if sub.Error == nil {
 		sub.Error = drover.Errorf(drover.CodeTimeout, "there was no receipt in %s", sub.age())
 	}

@@ -35,9 +35,7 @@ func lifeOf(t testing.TB, data []byte) {
 			t.Fatalf("%s\n       %s\nafter %+v\nmade   %s", why, spellSub(before), ev, spellSub(*sub))
 		}
 		if sub.Status == drover.DeliveryPending && sub.Next == 0 { // as whoever makes the attempt does
-			if sub.Next = after(now, sub.lease()); n.Function != "" {
-				sub.Next = sub.ends()
-			}
+			sub.setOff(ev.ID, now)
 		}
 	}
 }

@@ -21,6 +21,9 @@ const (
 	EffectDeliver  EffectKind = "deliver"  // make an attempt to deliver the outcome to one subscriber, and send how it went as a heard command; to a function: queue Call with the outcome
 	EffectDrive    EffectKind = "drive"    // ask the process behind Inbox, if there is one and it answers, else any by the queue, to drive a program
 	EffectMeta     EffectKind = "meta"     // send changes of metadata to the parent
+	EffectLook     EffectKind = "look"     // look for a process that takes, or has, a drive: the one behind Inbox, or any that serves Call.Function; and send a looked command where there is none; may be lost
+	EffectLetter   EffectKind = "letter"   // keep a dead letter
+	EffectForget   EffectKind = "forget"   // remove the values of journals of a program that are over; may be lost: a later one does it too
 	EffectNudge    EffectKind = "nudge"    // tell the process behind Inbox that the journal has Entries; may be lost
 	EffectList     EffectKind = "list"     // list a delivery among those that did not succeed at once
 	EffectUnlist   EffectKind = "unlist"   // and take it off that list
@@ -46,7 +49,7 @@ type Owed struct {
 
 // Effect is one thing to perform, with all that it takes. One of its pointers
 // is set, by its kind: Call for call and cancel, Start, Stop, Child (tell),
-// Outcome (done, deliver), Delivery (list, unlist), Claim. Value is the one value that its message
+// Outcome (done, deliver), Delivery (list, unlist), Drive, Look, Letter, Forget, Claim. Value is the one value that its message
 // carries, where that may be big: the input of a call, a child or a successor,
 // the result of a run, the answer to a delivery.
 type Effect struct {
@@ -61,6 +64,9 @@ type Effect struct {
 	Outcome  *drover.Outcome
 	Delivery *Delivery
 	Drive    *drover.DriveRequest // without its input, which is Value
+	Look     *drover.LookedMessage
+	Letter   *drover.DeadLetter
+	Forget   *Forgotten
 	Entries  int
 	Value    Value
 	// Functions are the functions whose calls a withdraw takes back. Others may
@@ -93,4 +99,5 @@ type Delivery struct {
 	Notify  drover.Notify
 	Token   string
 	Attempt int
+	Dead    bool // list: it waits for nobody any more
 }

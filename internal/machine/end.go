@@ -65,7 +65,7 @@ func (f *fold) halt() []Effect {
 	clear(f.d.inFlight)
 	sent := map[Owed]bool{}
 	f.effects = slices.DeleteFunc(f.effects, func(e Effect) bool {
-		if e.Kind != EffectCall && (e.Kind != EffectStart || e.Start.Parent.Detached) {
+		if e.Kind != EffectCall && (e.Kind != EffectStart || f.p.nodes[f.p.index[e.Node]].outlives()) {
 			return false
 		}
 		sent[e.Owed] = true
@@ -81,7 +81,7 @@ func (f *fold) halt() []Effect {
 		id := f.callID(n, a.Item, false, a.Attempt)
 		switch a.Kind {
 		case ActiveChild:
-			if !sent[owed(EffectStart, n, a.Item, a.Attempt)] {
+			if !sent[owed(EffectStart, n, a.Item, a.Attempt)] && !n.abandons() {
 				children = append(children, f.stopChild(n, id))
 			}
 		case ActiveCall:

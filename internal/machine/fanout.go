@@ -197,7 +197,7 @@ func (f *fold) stopItem(ns *NodeState, k int) {
 
 // recall takes back one attempt that is outstanding.
 func (f *fold) recall(n *node, a Active) {
-	if f.retract(n, a) {
+	if a.Kind == ActiveChild && n.abandons() || f.retract(n, a) {
 		return
 	}
 	id := f.callID(n, a.Item, a.Undo, a.Attempt)

@@ -14,6 +14,7 @@ type fold struct {
 	d *derived
 	v Values
 
+	seq  uint64 // of the command
 	now  Millis // latest time of the run
 	ceil Millis // the same, rounded up: deadlines count from here, so that none comes early
 
@@ -29,6 +30,7 @@ type fold struct {
 	recording bool          // the process that drives the program is being answered
 	nudged    bool          // it has to be told that the journal has grown
 	drives    int           // of the program, before this fold
+	queued    bool          // its drive goes to the queue, once more
 	hush      int           // the body knows of the end of this node: its index, and 1; -1: of all
 	scope     scope         // what expressions see, kept from one evaluation to the next
 	answer    any           //

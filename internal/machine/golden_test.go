@@ -119,27 +119,31 @@ func deliveriesHeld(t *testing.T) *world {
 	return w
 }
 
-// TestGoldenRecordOfDeliveries reads records that the second version wrote: all
-// that a delivery may be, and what comes next of it.
+// TestGoldenRecordOfDeliveries reads records that the second and the third version
+// wrote: all that a delivery may be, and what comes next of it.
 func TestGoldenRecordOfDeliveries(t *testing.T) {
-	ended := deliveriesOver(t)
-	writeGolden(t, "testdata/record-v2.json", ended)
-	ended.s = readGolden(t, "testdata/record-v2.json")
-	if got := ended.encode(ended.s); string(got) != string(ended.record) {
-		t.Errorf("the record is now\n%s\nand was\n%s", ended.record, got)
-	}
-	if ended.s.Taker != "ann" {
-		t.Errorf("%+v", ended.s)
-	}
-	ended.next()
-	ended.wantEffects("deliver 2@2")
+	ended, held := deliveriesOver(t), deliveriesHeld(t)
+	writeGolden(t, "testdata/record-v3.json", ended)
+	writeGolden(t, "testdata/record-v3-held.json", held)
+	for _, version := range []string{"v2", "v3"} {
+		t.Run(version, func(t *testing.T) {
+			ended, held := deliveriesOver(t), deliveriesHeld(t)
+			ended.s = readGolden(t, "testdata/record-"+version+".json")
+			if got := ended.encode(ended.s); string(got) != string(ended.record) {
+				t.Errorf("the record is now\n%s\nand was\n%s", ended.record, got)
+			}
+			if ended.s.Taker != "ann" {
+				t.Errorf("%+v", ended.s)
+			}
+			ended.next()
+			ended.wantEffects("deliver 2@2")
 
-	held := deliveriesHeld(t)
-	writeGolden(t, "testdata/record-v2-held.json", held)
-	held.s = readGolden(t, "testdata/record-v2-held.json")
-	if got := held.encode(held.s); string(got) != string(held.record) {
-		t.Errorf("the record is now\n%s\nand was\n%s", held.record, got)
+			held.s = readGolden(t, "testdata/record-"+version+"-held.json")
+			if got := held.encode(held.s); string(got) != string(held.record) {
+				t.Errorf("the record is now\n%s\nand was\n%s", held.record, got)
+			}
+			held.consume("bob")
+			held.wantDeliveries("consumed pending")
+		})
 	}
-	held.consume("bob")
-	held.wantDeliveries("consumed pending")
 }

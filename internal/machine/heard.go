@@ -16,6 +16,7 @@ func (s *State) deliveryID(i int) drover.DeliveryID { return drover.DeliveryIDOf
 // where nothing does.
 func (f *fold) happens(i int, ev Event) bool {
 	sub := &f.s.Notify[i]
+	was := sub.Status
 	if !sub.step(ev) {
 		return false
 	}
@@ -26,7 +27,7 @@ func (f *fold) happens(i int, ev Event) bool {
 	case sub.Status == drover.DeliveryDead && ev.Kind == EventDue:
 		f.withdrawDelivery(i)
 	}
-	f.listed(i, ev)
+	f.listed(i, was, ev)
 	return true
 }
 
@@ -47,11 +48,12 @@ func (s *State) tells(function drover.FunctionName) bool {
 }
 
 // listed sees to it that a delivery that did not succeed at once is listed for
-// whoever looks for such, and is not any more once it was heard.
-func (f *fold) listed(i int, ev Event) {
+// whoever looks for such, as one that waits or as one that is dead, and is not any
+// more once it was heard.
+func (f *fold) listed(i int, was drover.DeliveryStatus, ev Event) {
 	sub := &f.s.Notify[i]
 	want := sub.Status == drover.DeliveryDead || sub.Status == drover.DeliveryPending && (sub.Listed || ev.Kind == EventFailed || ev.Kind == EventUnmade)
-	if want == sub.Listed {
+	if want == sub.Listed && (!want || sub.Status == was) {
 		return
 	}
 	sub.Listed = want
@@ -65,18 +67,29 @@ func (f *fold) listing(i int) Effect {
 	if !sub.Listed {
 		kind = EffectUnlist
 	}
-	return Effect{Owed: Owed{Kind: kind, Index: i}, Delivery: &Delivery{ID: f.s.deliveryID(i), Notify: sub.Notify}}
+	return Effect{Owed: Owed{Kind: kind, Index: i}, Delivery: &Delivery{
+		ID: f.s.deliveryID(i), Notify: sub.Notify, Dead: sub.Status == drover.DeliveryDead,
+	}}
 }
 
-// attemptDelivery sets off the next attempt. Should nobody hear of how it went,
-// as when its worker dies, it is made again.
+// attemptDelivery sets off the next attempt.
 func (f *fold) attemptDelivery(i int) {
-	sub := &f.s.Notify[i]
-	sub.Next = after(f.ceil, sub.lease())
+	f.s.Notify[i].setOff(f.s.deliveryID(i), f.ceil)
+	f.effect(f.notify(i))
+}
+
+// setOff notes that an attempt is set off, and when the next one is, should nobody
+// hear of how it went, as when its worker dies. That is no attempt that counts, for
+// it may not have been made; but the pauses grow as if it had failed, so that what
+// kills workers is not tried all the time.
+func (sub *Subscriber) setOff(id drover.DeliveryID, now Millis) {
 	if sub.Notify.Function != "" { // its queue keeps the call until it ends
 		sub.Next = sub.ends()
+		return
 	}
-	f.effect(f.notify(i))
+	sub.Unheard++
+	pause := deliveryPause(id, sub.Tried-sub.Base+sub.Unheard)
+	sub.Next = max(after(now, sub.lease()), min(after(now, pause), sub.ends()))
 }
 
 // slack is how much longer than it may take an attempt is waited for.

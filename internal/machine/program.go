@@ -11,29 +11,40 @@ import (
 // has come, and who drives it. What the body asked for outside of its process
 // are nodes of the run, each in a slot that is used again when it is over.
 type Program struct {
-	Generation int        `json:"g,omitempty"` // how often the body began anew with an empty journal
-	Records    int        `json:"r,omitempty"` // entries of the body, in this journal
-	Entries    int        `json:"e,omitempty"` // all of them
-	Segments   []int      `json:"s,omitempty"` // the number of the first entry of each segment in the values bucket
-	Tail       []Line     `json:"t,omitempty"` // the entries after those
-	TailSize   int        `json:"z,omitempty"` // bytes, more or less
-	Slots      []Slot     `json:"o,omitempty"` // by the index of the node
-	Drive      int        `json:"d,omitempty"` // the latest
-	Fence      int        `json:"f,omitempty"` // of who drives; 0: nobody has begun yet
+	Generation int        `json:"g,omitempty"`  // how often the body began anew with an empty journal
+	Records    int        `json:"r,omitempty"`  // entries of the body, in this journal
+	Entries    int        `json:"e,omitempty"`  // all of them
+	Segments   []int      `json:"s,omitempty"`  // the number of the first entry of each of the latest segments in the values bucket
+	Pages      []int      `json:"pg,omitempty"` // the same of each page there, which lists maxSegments older ones
+	Tail       []Line     `json:"t,omitempty"`  // the entries after those
+	TailSize   int        `json:"z,omitempty"`  // bytes, more or less
+	Slots      []Slot     `json:"o,omitempty"`  // by the index of the node
+	Drive      int        `json:"d,omitempty"`  // the latest
+	Fence      int        `json:"f,omitempty"`  // of who drives; 0: nobody has begun yet
 	State      DriveState `json:"w"`
-	Since      Millis     `json:"b,omitempty"` // driving: since when; else: since when it waits
-	Due        Millis     `json:"u,omitempty"` // when something happens to the drive by itself; 0: never
-	Instance   string     `json:"i,omitempty"` // who drives, or drove last
-	Keep       string     `json:"k,omitempty"` // the inbox of a process that has the body in memory
-	Known      int        `json:"n,omitempty"` // entries that it knows
-	Version    string     `json:"v,omitempty"` // of the program, that the run keeps while somebody serves it
-	Idle       int        `json:"l,omitempty"` // drives since the journal grew
-	Failed     int        `json:"x,omitempty"` // drives that panicked, in a row
-	Spent      Millis     `json:"c,omitempty"` // that the body has computed, in drives that are over
-	Limit      Millis     `json:"m,omitempty"` // driving: when its compute_timeout is used up; 0: never
-	Trouble    string     `json:"y,omitempty"` // pausing, blocked: what the last drive said of itself
-	Stop       *string    `json:"h,omitempty"` // why it was asked to stop
-	Late       bool       `json:"a,omitempty"` // it was asked because its time was up
+	Since      Millis     `json:"b,omitempty"`  // driving: since when; else: since when it waits
+	Due        Millis     `json:"u,omitempty"`  // when something happens to the drive by itself; 0: never
+	Instance   string     `json:"i,omitempty"`  // who drives, or drove last
+	Keep       string     `json:"k,omitempty"`  // the inbox of a process that has the body in memory
+	Known      int        `json:"n,omitempty"`  // entries that it knows
+	Version    string     `json:"v,omitempty"`  // of the program, that has recorded, and that the run keeps while somebody serves it
+	Idle       int        `json:"l,omitempty"`  // drives since the journal grew
+	Failed     int        `json:"x,omitempty"`  // drives that panicked, in a row
+	Spent      Millis     `json:"c,omitempty"`  // that the body has computed, in drives that are over
+	Limit      Millis     `json:"m,omitempty"`  // driving: when its compute_timeout is used up; 0: never
+	Trouble    string     `json:"y,omitempty"`  // pausing, blocked: what the last drive said of itself
+	Stop       *string    `json:"h,omitempty"`  // why it was asked to stop
+	Misfit     bool       `json:"mf,omitempty"` // it was blocked when it was asked to, and nothing was recorded since
+	Acted      bool       `json:"ac,omitempty"` // its body did something, in this journal, that may have to be undone
+	Late       bool       `json:"a,omitempty"`  // it was asked because its time was up
+	Looks      int        `json:"p,omitempty"`  // how often a process was looked for that this drive waits for
+	Quiet      int        `json:"qu,omitempty"` // how often since the process said something
+	Heard      int        `json:"aa,omitempty"` // the latest look at which nobody was found; those up to it count no more
+	Missed     int        `json:"q,omitempty"`  // how many in a row found nobody, up to that one
+	Stored     bool       `json:"st,omitempty"` // this journal may have values in the bucket
+	Began      uint64     `json:"sq,omitempty"` // the command that began this journal; 0: the start
+	Inherited  []uint64   `json:"in,omitempty"` // sequences of deliveries that it began with, whose payloads are in the bucket
+	Letter     uint64     `json:"j,omitempty"`  // the command that ended the run, as its body broke each time
 }
 
 // DriveState is what a run does with its body, as one letter.
@@ -68,6 +79,7 @@ type Slot struct {
 	Step  string `json:"s,omitempty"` // JSON of the Step
 	Input Value  `json:"v,omitzero"`
 	Pause int    `json:"p,omitempty"` // it is the pause before this attempt of a step
+	Older int    `json:"g,omitempty"` // how often the body has begun anew since
 }
 
 // taken reports whether somebody has the slot.
@@ -77,6 +89,7 @@ func (slot *Slot) taken() bool { return slot.ID != "" }
 const (
 	maxTailLines = 128
 	maxTailBytes = 16 << 10
+	maxSegments  = 256     // of a page, and as many are in the record
 	maxSlots     = 1000    // nodes that are open at a time
 	maxHeld      = 9000    // slots, with those of hooks that are held, and of children whose start may be owed
 	maxEntries   = 100_000 // of one journal
@@ -87,7 +100,14 @@ const (
 // How long things may take that nobody else watches.
 const (
 	driveLease   = 30 * time.Second // silence of who drives
-	versionWait  = time.Minute      // for a process that serves the version of the run
+	driveLook    = 12 * time.Second // of who was asked directly, before it is looked for: more than from one heartbeat to the next
+	lookAgain    = 6 * time.Second  // from one of these looks to the next: more than it takes to connect anew
+	directLooks  = 3                // until the lease is over
+	directMisses = 2                // in a row: one may have met a process that was just connecting
+	versionWait  = time.Minute      // for a process that serves the version of the run, where none is there
+	versionLooks = 3                // in that time
+	rarestLook   = 2 * time.Minute  // between two of those, where somebody was there for long
+	oftenestLook = 2 * time.Second  // more than a look takes
 	stopGrace    = time.Minute      // for a body whose time is up to undo what it did
 	usualDrives  = 100
 	driveRetries = 3
@@ -119,20 +139,14 @@ func (f *fold) drive() {
 		return
 	}
 	if most := f.p.maxDrives(); g.Idle >= most {
-		f.endProgram(drover.StatusFailed, drover.Errorf(drover.CodeTimeout,
-			"program %s was driven %d times without progress: its process dies or hangs each time", f.p.Definition.Program, most))
+		f.poisoned(f.noProgress(most))
 		return
 	}
 	f.changed = true
 	g.Drive++
 	g.Idle++
-	g.Fence, g.State, g.Since, g.Due = 0, DriveQueued, f.now, 0
-	switch {
-	case g.Keep != "": // whoever has taken it may die before it says anything
-		g.Due = after(f.ceil, driveLease)
-	case g.Version != "":
-		g.Due = after(f.ceil, versionWait)
-	}
+	g.Fence, g.State, g.Since, g.Looks = 0, DriveQueued, f.now, 0
+	f.watch()
 }
 
 // driveEffect is the effect that asks for a drive.

@@ -39,6 +39,9 @@ func (o *bodyOp) asks() []drover.Entry {
 		"run": `{"run":{"workflow":"sub"}}`, "detach": `{"run":{"workflow":"sub","detach":true}}`, "dropped": `{"wait":{"name":"x"}}`,
 		"hook": `{"wait":{"hook":"t0","timeout":"2m"}}`,
 	}
+	if o.many == 2 {
+		steps["dropped"] = `{"run":{"workflow":"sub","abandon":true}}`
+	}
 	if o.kind != "several" {
 		return []drover.Entry{asked(o.id, steps[o.kind], `"`+o.id+`"`)}
 	}

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"encoding/json"
+	"fmt"
 	"strconv"
 
 	"github.com/droverhq/drover"
@@ -33,12 +34,28 @@ func (f *fold) driveEnds(m *drover.RecordRequest, own int) {
 	case drover.DrivePanicked:
 		f.panicked(err)
 	case drover.DriveBlocked:
-		g := f.s.Program
+		f.blocked(err)
+	case drover.DriveAgain:
+		f.beginAnew(end.Input)
+	}
+}
+
+// blocked keeps a run whose body does not fit the journal, until somebody has
+// mended that: also one that was asked to stop, as what it did is to be undone. One
+// that was blocked then as well ends.
+func (f *fold) blocked(err *drover.Error) {
+	g := f.s.Program
+	switch {
+	case g.Stop == nil || !g.Misfit:
 		f.spent()
 		g.State, g.Due, g.Keep, g.Trouble = DriveBlocked, 0, "", cut(err.Message, maxTrouble)
 		f.note("the body does not fit the journal: " + err.Message)
-	case drover.DriveAgain:
-		f.beginAnew(end.Input)
+	case !g.Acted:
+		f.cancelled(err)
+	default:
+		e := *err
+		e.Message = cut(fmt.Sprintf("the run was stopped (%s), and what it did could not be undone, as its body does not fit the journal: %s", *g.Stop, err.Message), maxTrouble)
+		f.endProgram(drover.StatusCompensationFailed, &e)
 	}
 }
 
@@ -92,7 +109,7 @@ func (f *fold) panicked(err *drover.Error) {
 	}
 	pause, again := retry.pause(f.s.driveID(g.Drive+1), g.Failed, err, byError)
 	if !again {
-		f.endProgram(drover.StatusFailed, err)
+		f.poisoned(err)
 		return
 	}
 	f.note("drive " + strconv.Itoa(g.Drive) + " failed: " + err.Message)
@@ -104,11 +121,11 @@ func (f *fold) panicked(err *drover.Error) {
 func (f *fold) beginAnew(input json.RawMessage) {
 	g := f.s.Program
 	if g.Stop != nil { // it came after the last look of the body, and must not be lost with the journal
-		f.cancelled(drover.Errorf(drover.CodeStopped, "the run was stopped: %s", *g.Stop))
+		f.cancelled(f.leftDone(drover.Errorf(drover.CodeStopped, "the run was stopped: %s", *g.Stop)))
 		return
 	}
 	if bad := f.p.CheckInput(f.s.Run, input); bad != nil {
-		f.endProgram(drover.StatusFailed, bad)
+		f.endProgram(drover.StatusFailed, f.leftDone(bad))
 		return
 	}
 	why := drover.Errorf(drover.CodeStopped, "the body began anew")
@@ -122,12 +139,19 @@ func (f *fold) beginAnew(input json.RawMessage) {
 	f.hush = 0
 	f.vacate()
 	f.spent()
+	for i := range g.Slots { // of children that may not have been started
+		g.Slots[i].Older++
+	}
+	stored := g.Stored || len(f.puts) > 0
 	*g = Program{
-		Generation: g.Generation + 1, Slots: g.Slots, Drive: g.Drive, Idle: g.Idle, Version: "", Spent: g.Spent, Stop: g.Stop, Late: g.Late,
+		Generation: g.Generation + 1, Began: f.seq, Inherited: f.s.inherited(), Slots: g.Slots, Drive: g.Drive, Idle: g.Idle, Version: "", Spent: g.Spent, Stop: g.Stop, Late: g.Late,
 		State: DriveParked, Since: f.now,
 	}
 	f.s.Calls = 0
 	f.s.Inline = f.s.inlined()
 	f.s.Input = f.keep(compact(input), f.s.lineKey(0))
+	if stored {
+		f.effect(f.forgetEffect(g.Generation))
+	}
 	f.drive()
 }

@@ -16,9 +16,21 @@ func (f *fold) endProgram(final drover.Status, err *drover.Error) {
 	f.changed = true
 }
 
+// leftDone says in the error of a run that ends without its body that nobody undoes
+// what the body did.
+func (f *fold) leftDone(err *drover.Error) *drover.Error {
+	if !f.s.Program.Acted {
+		return err
+	}
+	e := *err
+	e.Message = cut(e.Message, maxTrouble) + "; what its body did, and had not undone by then, stays done: the run's history lists it"
+	return &e
+}
+
 // stopProgram asks the body to stop: what is open ends, and the body undoes what
-// it did, also where it waits, or does not fit its journal. One whose time is up
-// has only so long for that.
+// it did, also where it waits. One that did not fit its journal is tried once more,
+// at each stop, and ends if it still does not. One whose time is up has only so long
+// for that.
 func (f *fold) stopProgram(why string, late bool) {
 	g := f.s.Program
 	if late && !g.Late {
@@ -28,14 +40,17 @@ func (f *fold) stopProgram(why string, late bool) {
 			f.s.Due = until
 		}
 	}
-	if g.Stop != nil {
+	blocked := g.State == DriveBlocked
+	if g.Stop != nil && !blocked {
 		return
 	}
-	g.Stop = &why
-	f.write(Line{Kind: drover.EntryStop, ID: why})
-	f.closeNodes(drover.Errorf(drover.CodeStopped, "the run was stopped: %s", why))
-	if g.State == DriveBlocked || g.State == DrivePausing {
-		g.State = DriveParked
+	if g.Stop == nil {
+		g.Stop = &why
+		f.write(Line{Kind: drover.EntryStop, ID: why})
+		f.closeNodes(drover.Errorf(drover.CodeStopped, "the run was stopped: %s", why))
+	}
+	if blocked || g.State == DrivePausing {
+		g.State, g.Misfit = DriveParked, blocked
 	}
 	f.tellDriver()
 }
@@ -71,15 +86,13 @@ func (f *fold) driveDue() {
 		return
 	}
 	f.changed = true
+	if f.look() {
+		return
+	}
 	switch g.State {
-	case DriveQueued:
-		if g.Keep != "" { // whoever had the body in memory is silent
-			g.Keep = ""
-		} else { // nobody serves the version any more
-			f.s.Recall = []drover.FunctionName{DriveFunction(f.p.Definition.Program, g.Version)}
-			f.withdraw()
-			g.Version = ""
-		}
+	case DriveQueued: // whoever had the body in memory is silent
+		f.vanished()
+		return
 	case DriveRunning:
 		f.note("the process that drove the program was silent for " + driveLease.String() + ": " + g.Instance)
 		g.Keep = ""
@@ -100,14 +113,6 @@ func (f *fold) spent() {
 	g.Since, g.Limit = f.now, 0
 }
 
-// maxDrives is how often a program may be driven without progress.
-func (p *Plan) maxDrives() int {
-	if n := p.Definition.MaxDrives; n > 0 {
-		return n
-	}
-	return usualDrives
-}
-
 // programDue does what time asks for of a program, once its nodes have had
 // theirs.
 func (f *fold) programDue(whole bool) {
@@ -117,7 +122,7 @@ func (f *fold) programDue(whole bool) {
 	case len(f.need) > 0 || f.s.Terminal():
 		return
 	case whole && g.Late:
-		f.endProgram(drover.StatusFailed, f.tooLate())
+		f.endProgram(drover.StatusFailed, f.leftDone(f.tooLate()))
 		return
 	case whole:
 		f.stopProgram(fmt.Sprintf("the run took longer than its timeout of %s", f.p.Definition.Timeout), true)

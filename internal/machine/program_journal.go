@@ -23,12 +23,16 @@ func (f *fold) write(l Line) {
 	}
 }
 
-// flush makes a segment of the tail.
+// flush makes a segment of the tail, and a page of segments that are many.
 func (f *fold) flush() {
 	g := f.s.Program
 	first := g.Entries - len(g.Tail) + 1
 	f.puts = append(f.puts, Put{Key: f.s.segmentKey(first), JSON: encodeLines(g.Tail)})
 	g.Segments = append(g.Segments, first)
+	if len(g.Segments) >= maxSegments {
+		f.puts = append(f.puts, Put{Key: f.s.pageKey(g.Segments[0]), JSON: encodePage(g.Segments)})
+		g.Pages, g.Segments = append(g.Pages, g.Segments[0]), nil
+	}
 	g.Tail, g.TailSize = nil, 0
 	f.s.Inline = f.s.inlined()
 }
@@ -96,7 +100,7 @@ func (f *fold) tellDriver() {
 func (f *fold) sendDriver() {
 	g := f.s.Program
 	switch {
-	case g.State == DriveQueued && g.Drive > f.drives:
+	case g.State == DriveQueued && (g.Drive > f.drives || f.queued):
 		f.effect(f.driveEffect())
 	case f.nudged && g.Instance != "" && (g.State == DriveRunning || g.State == DriveOver):
 		f.effect(Effect{Owed: Owed{Kind: EffectNudge}, Inbox: g.Instance, Entries: g.Entries})
@@ -107,6 +111,15 @@ func (f *fold) sendDriver() {
 func encodeLines(lines []Line) json.RawMessage {
 	data, err := rawjson.Encode(lines)
 	if err != nil { // each of them was JSON
+		return json.RawMessage("[]")
+	}
+	return data
+}
+
+// encodePage gives a page: the numbers of the first entries of segments.
+func encodePage(segments []int) json.RawMessage {
+	data, err := json.Marshal(segments)
+	if err != nil { // they are numbers
 		return json.RawMessage("[]")
 	}
 	return data
@@ -129,4 +142,8 @@ func (s *State) lineKey(number int) string {
 
 func (s *State) segmentKey(first int) string {
 	return subjects.JournalKey(s.Run, s.Program.Generation, "segment", first)
+}
+
+func (s *State) pageKey(first int) string {
+	return subjects.JournalKey(s.Run, s.Program.Generation, "page", first)
 }

@@ -184,26 +184,6 @@ func TestPrograms12ABodyThatDoesNotFit(t *testing.T) {
 	w.driven().complete(`1`)
 }
 
-// A run keeps its version as long as somebody serves it.
-func TestPrograms12Versions(t *testing.T) {
-	w := newProgram(t, "")
-	d := w.driven()
-	d.version = "1.2"
-	d.park(asked("s", `{"sleep":"1h"}`, ""), asked("t", `{"sleep":"2h"}`, ""))
-	w.wake()
-	w.wantEffects("drive 2 by program.order.1.2")
-	if why := Why(w.p, w.s); !strings.Contains(why[0].Text, "in version 1.2, or in any from 2030-01-01T01:01:00Z") {
-		t.Fatalf("%+v", why)
-	}
-	w.wake()
-	w.wantEffects("withdraw [program.order.1.2]", "drive 3 by program.order")
-	d = w.driven()
-	d.version = "1.3"
-	d.park()
-	w.wake()
-	w.wantEffects("drive 4 by program.order.1.3")
-}
-
 func TestPrograms15PanicsAreTriedAgain(t *testing.T) {
 	w := newProgram(t, `,"retry":{"max_attempts":2,"initial":"10s"}`)
 	w.driven().end(drover.DrivePanicked)
@@ -257,7 +237,7 @@ func TestProgramsBeginAnew(t *testing.T) {
 		if step := d.send(d.request(&drover.DriveEnd{Status: drover.DriveAgain, Input: raw(fmt.Sprintf(`{"n":%d}`, generation))})); step.Refused != nil {
 			t.Fatal(step.Refused)
 		}
-		w.wantEffects("stop "+string(drover.NodeID([]string{"c", "c~2", "c~3"}[generation]))+"@1", "release t of r1/"+[]string{"h", "h~2", "h~3"}[generation], fmt.Sprintf("drive %d by program.order", generation+2))
+		w.wantEffects("stop "+string(drover.NodeID([]string{"c", "c~2", "c~3"}[generation]))+"@1", "release t of r1/"+[]string{"h", "h~2", "h~3"}[generation], fmt.Sprintf("forget before %d", generation+1), fmt.Sprintf("drive %d by program.order", generation+2))
 		if g := w.s.Program; g.Entries != 0 || len(g.Slots) != 0 || g.Generation != generation+1 || len(w.s.Hooks) != 0 {
 			t.Fatalf("%s", w.record)
 		}

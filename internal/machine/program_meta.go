@@ -1,8 +1,6 @@
 package machine
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -18,6 +16,9 @@ type Meta struct {
 	Values map[string]json.RawMessage `json:"v,omitempty"`
 	Sent   int                        `json:"n,omitempty"` // messages to the parent, so far
 	Sends  []MetaSend                 `json:"s,omitempty"` // those that are not known to have been sent, oldest first
+	Heard  []MetaHeard                `json:"h,omitempty"` // of children, since Turn, the one that said something last at the end
+	Before []MetaHeard                `json:"b,omitempty"` // of others, from the time before
+	Turn   Millis                     `json:"t,omitempty"` // 0: nothing was heard
 }
 
 // MetaSend is a message to the parent.
@@ -88,12 +89,9 @@ func (f *fold) meta(m *drover.MetaMessage) {
 	if f.s.Terminal() {
 		return
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "meta %s %d", m.Call, m.Number))
-	digest := base64.RawURLEncoding.EncodeToString(sum[:2*idDigits*6/8])
-	if slices.Contains(f.s.Seen, digest) {
+	if !f.s.meta().hear(m.Call, m.Number) {
 		return
 	}
-	f.remember(digest)
 	f.changed = true
 	if m.Root && f.s.Parent != nil {
 		f.sendMeta(m.Ops, true)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/rawjson"
@@ -73,17 +74,28 @@ func (p *Plan) take(i int) {
 
 // nodeID is the id of what the body knows under another: a body that began anew
 // uses its ids again, and calls and children must not.
-func (s *State) nodeID(id string) drover.NodeID {
-	if g := s.Program.Generation; g > 0 {
-		id += "~" + strconv.Itoa(g+1)
+func (s *State) nodeID(id string) drover.NodeID { return idIn(s.Program.Generation, id) }
+
+// idIn is the nodeID of a generation.
+func idIn(generation int, id string) drover.NodeID {
+	if generation > 0 {
+		id += "~" + strconv.Itoa(generation+1)
 	}
 	return drover.NodeID(id)
+}
+
+// generationOf is the generation of a nodeID.
+func generationOf(id drover.NodeID) int {
+	_, after, _ := strings.Cut(string(id), "~")
+	digits, _, _ := strings.Cut(after, "@") // of a pause
+	n, _ := strconv.Atoi(digits)
+	return max(n-1, 0)
 }
 
 // slotOf gives the slot of what the body knows under an id, or -1. Pauses have
 // no id of their own.
 func (s *State) slotOf(id string) int {
-	return slices.IndexFunc(s.Program.Slots, func(slot Slot) bool { return slot.ID == id && slot.Pause == 0 })
+	return slices.IndexFunc(s.Program.Slots, func(slot Slot) bool { return slot.ID == id && slot.Pause == 0 && slot.Older == 0 })
 }
 
 // compileSlot makes the node of a slot, whose step was checked when it came. The
@@ -100,7 +112,7 @@ func (s *State) compileSlot(i int) (*node, error) {
 		}
 		rename(step, s.nodeID(string(name))) // it has another id inside
 	}
-	id := s.nodeID(slot.ID)
+	id := idIn(s.Program.Generation-slot.Older, slot.ID)
 	if slot.Pause > 0 {
 		id = drover.NodeID(string(id) + "@pause" + strconv.Itoa(slot.Pause))
 	}
@@ -238,20 +250,21 @@ func (f *fold) vacate() {
 	f.d.unmet, f.d.inFlight = f.d.unmet[:last], f.d.inFlight[:last]
 }
 
-// oweStarts notes which detached children this fold starts: their nodes are over
-// at once, and the effect is made again of the slot. The caller replaces the
-// list when it commits.
+// oweStarts notes which children this fold starts that are detached or abandoned:
+// their nodes may be over at once, and the effect is made again of the slot. The
+// caller replaces the list when it commits.
 func (f *fold) oweStarts() {
 	for i := range f.effects {
-		if e := &f.effects[i]; e.Kind == EffectStart && e.Start.Parent.Detached && !slices.Contains(f.s.Owed, e.Owed) {
+		if e := &f.effects[i]; e.Kind == EffectStart && f.p.nodes[f.p.index[e.Node]].outlives() && !slices.Contains(f.s.Owed, e.Owed) {
 			f.s.Owed = append(f.s.Owed, e.Owed)
 		}
 	}
 }
 
-// startOwed reports whether the start of a detached child may not have happened.
+// startOwed reports whether the start of a child that is detached or abandoned may
+// not have happened.
 func (f *fold) startOwed(n *node) bool {
-	return n.kind == drover.KindRun && n.step.Run.Detach &&
+	return n.outlives() &&
 		slices.ContainsFunc(f.s.Owed, func(o Owed) bool { return o.Kind == EffectStart && o.Node == n.id })
 }
 

@@ -2,28 +2,60 @@ package machine
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/droverhq/drover"
 )
 
 // JournalKeys are the keys of the segments that have entries of a program's
 // journal from a number on, oldest first. The entries after those are the tail.
-func (s *State) JournalKeys(from int) []string {
+// Its error is a *NeedError for pages of the journal that v does not know, or
+// says that one is gone.
+func (s *State) JournalKeys(from int, v Values) ([]string, error) {
 	g := s.Program
 	if g == nil {
-		return nil
+		return nil, nil
 	}
+	tail := g.Entries - len(g.Tail) + 1
+	latest := append(slices.Clone(g.Segments), tail)
+	older, err := s.paged(from, append(slices.Clone(g.Pages), latest[0]), v)
+	if err != nil {
+		return nil, err
+	}
+	firsts := append(older, latest...)
 	var keys []string
-	for i, first := range g.Segments {
-		next := g.Entries - len(g.Tail) + 1
-		if i+1 < len(g.Segments) {
-			next = g.Segments[i+1]
-		}
-		if next > from {
+	for i, first := range firsts[:len(firsts)-1] {
+		if firsts[i+1] > from {
 			keys = append(keys, s.segmentKey(first))
 		}
 	}
-	return keys
+	return keys, nil
+}
+
+// paged gives the first entries of the segments on those pages that may have an
+// entry from a number on. pages ends with the first entry behind all of them.
+func (s *State) paged(from int, pages []int, v Values) (firsts []int, err error) {
+	var need []string
+	for i, page := range pages[:len(pages)-1] {
+		if pages[i+1] <= from {
+			continue
+		}
+		key := s.pageKey(page)
+		raw, ok := v(key)
+		if !ok {
+			need = append(need, key)
+			continue
+		}
+		var list []int
+		if json.Unmarshal(raw, &list) != nil || len(list) == 0 || list[0] != page {
+			return nil, drover.Errorf(drover.CodeInternal, "the journal of run %s has no page %d any more: a part of it was deleted", s.Run, page)
+		}
+		firsts = append(firsts, list...)
+	}
+	if len(need) > 0 {
+		return nil, &NeedError{Keys: need}
+	}
+	return firsts, nil
 }
 
 // Journal is the entries of a journal from a number on, as processes see them.

@@ -25,8 +25,10 @@ func (f *fold) record(m *drover.RecordRequest) {
 		return
 	}
 	f.recording = true
-	f.adopt(m)
-	f.due(nil)
+	if f.handedAgain(m) {
+		f.adopt(m)
+		f.due(nil)
+	}
 	if !f.s.Terminal() {
 		for i := range records {
 			f.journal(&records[i])
@@ -113,9 +115,11 @@ func newRoom(s *State) *room {
 		if !slot.taken() {
 			continue
 		}
-		if slot.Pause > 0 {
+		switch {
+		case slot.Older > 0: // it is over, and its id is free
+		case slot.Pause > 0:
 			r.paused[slot.ID] = true
-		} else {
+		default:
 			r.asked[slot.ID] = slot.Step
 		}
 		r.held++
@@ -167,19 +171,26 @@ func (f *fold) adopt(m *drover.RecordRequest) {
 			g.Limit = after(f.ceil, limit-time.Duration(g.Spent)*time.Millisecond)
 		}
 	}
-	if m.Version != "" {
+	if m.Version != "" && tells(m) {
 		g.Version = m.Version
 	}
 	g.Fence, g.Instance, g.Keep = m.Fence, m.Instance, m.Keep
-	g.Due = after(f.ceil, driveLease)
+	f.watch()
 	f.changed = true
+}
+
+// tells reports whether a process has shown that the body of its version fits the
+// run: it has something to record, or came to an end. One that panicked, or does not
+// fit, leaves the run to any other.
+func tells(m *drover.RecordRequest) bool {
+	return len(m.Records) > 0 || m.End != nil && m.End.Status != drover.DriveBlocked && m.End.Status != drover.DrivePanicked
 }
 
 // journal takes one record.
 func (f *fold) journal(r *drover.Entry) {
 	g := f.s.Program
 	g.Records++
-	g.Failed = 0
+	g.Failed, g.Misfit, g.Acted = 0, false, g.Acted || acts(r)
 	l := Line{Kind: r.Kind, ID: r.ID, Attempt: r.Attempt, Error: clip(r.Error)}
 	if r.Started != nil {
 		l.Started = min(max(Millis(r.Started.UnixMilli()), 1), farthest)
@@ -207,6 +218,20 @@ func (f *fold) journal(r *drover.Entry) {
 	}
 }
 
+// acts reports whether a record tells of something that may have to be undone: a
+// step that was done, or what others were asked to do.
+func acts(r *drover.Entry) bool {
+	var step drover.Step
+	switch r.Kind {
+	case drover.EntryStep:
+		return r.Error == nil
+	case drover.EntryNode:
+		return json.Unmarshal(r.Step, &step) != nil || step.Wait == nil && step.Sleep == nil && step.Release == nil
+	case drover.EntryAttempt, drover.EntryCancel, drover.EntryValue, drover.EntryUndo, drover.EntryMeta, drover.EntryEnded, drover.EntryStop:
+	}
+	return false
+}
+
 // madeToken is the token that the run makes for a wait, which the body may want
 // to tell somebody; null for all others.
 func (f *fold) madeToken(r *drover.Entry) Value {
@@ -227,6 +252,9 @@ func pauseOf(r *drover.Entry) Millis {
 // ended by then stays as it is in the journal, and the body has what it gave.
 func (f *fold) cancelNode(id string) {
 	at := f.s.slotOf(id)
+	if at >= 0 && f.p.nodes[at].outlives() {
+		f.advance() // its child is started, also where it was asked for just now
+	}
 	if at < 0 || f.s.Nodes[at].Status.over() {
 		return
 	}

@@ -50,7 +50,7 @@ func TestPrograms16ThousandSteps(t *testing.T) {
 	}
 	for _, from := range []int{1, 2, 129, 130, 1000, 1001} {
 		var segments []json.RawMessage
-		for _, key := range w.s.JournalKeys(from) {
+		for _, key := range w.journalKeys(from) {
 			segments = append(segments, w.stored[key])
 		}
 		list, err := w.s.Journal(from, segments, nil)
@@ -97,28 +97,5 @@ func TestProgramRecordsStaySmall(t *testing.T) {
 	}
 	if got := len(w.lines()); got != 40*40 {
 		t.Fatal(got)
-	}
-}
-
-// The golden record of a program is read for ever.
-func TestGoldenRecordOfAProgram(t *testing.T) {
-	w := newProgram(t, `,"compute_timeout":"1h"`)
-	d := w.driven()
-	d.version, d.keep = "2", "_INBOX.kept"
-	d.say(stepped("a", `{"x":"<1>"}`), asked("h", `{"wait":{"hook":"t","hold":true}}`, ""), asked("f", `{"call":"f"}`, string(quoted(3000))), asked("c", `{"run":{"workflow":"sub"}}`, `1`))
-	w.owned("h", "t")
-	w.deliverHook("t", `1`, "one")
-	d.say(drover.Entry{Kind: drover.EntryAttempt, ID: "b", Attempt: 1, Error: bad("no"), Pause: drover.Duration(60e9)}, drover.Entry{Kind: drover.EntryValue, ID: "v", Output: raw(`true`)})
-	w.fail("f@1", *bad("gone"))
-	writeGolden(t, "testdata/record-v2-program.json", w)
-	w.s = readGolden(t, "testdata/record-v2-program.json")
-	if got := w.encode(w.s); string(got) != string(w.record) {
-		t.Errorf("the record is now\n%s\nand was\n%s", w.record, got)
-	}
-	w.wantJournal(`step a {"x":"<1>"}`, "node h", "node f", "node c", "ended h 1", "attempt b@1 !x", "value v true", "ended f !x")
-	d.say().end(drover.DriveWaiting, stepped("z", `1`))
-	w.child("c@1", drover.StatusCompleted, `2`, nil)
-	if e := w.effect(EffectDrive); e.Inbox != "_INBOX.kept" || e.Drive.Version != "2" || e.Drive.From != 10 {
-		t.Fatalf("%s", show(e))
 	}
 }

@@ -29,12 +29,18 @@ func (s *State) whyDriven(p *Plan) []drover.Reason {
 	case DriveQueued:
 		r.Text = fmt.Sprintf("drive %d waits for a process that serves program %s", g.Drive, p.Definition.Program)
 		if g.Keep != "" {
-			r.Text = fmt.Sprintf("drive %d waits for the process that has the body in memory, or for any from %s", g.Drive, r.Until)
+			r.Text = fmt.Sprintf("drive %d waits for the process that has the body in memory, and is looked for at %s", g.Drive, r.Until)
 		} else if g.Version != "" {
-			r.Text += fmt.Sprintf(" in version %s, or in any from %s", g.Version, r.Until)
+			r.Text += fmt.Sprintf(" in version %s, or in any once nobody has served that for %s", g.Version, p.versionWait())
+			if g.Missed > 0 && g.Heard >= g.Looks-1 {
+				r.Text += "; nobody serves it now"
+			}
 		}
 	case DriveRunning:
 		r.Text = fmt.Sprintf("drive %d is under way at %s, which has to say something by %s", g.Drive, g.Instance, r.Until)
+		if g.direct() && g.Quiet < directLooks {
+			r.Text = fmt.Sprintf("drive %d is under way at %s, which is looked for if it says nothing by %s", g.Drive, g.Instance, r.Until)
+		}
 	case DrivePausing:
 		r.Text = fmt.Sprintf("drive %d failed: %s; the next one comes at %s", g.Drive, g.Trouble, r.Until)
 	case DriveBlocked:
@@ -42,8 +48,16 @@ func (s *State) whyDriven(p *Plan) []drover.Reason {
 	case DriveParked, DriveOver:
 		return nil
 	}
+	if g.Idle > 1 && g.State != DriveBlocked {
+		r.Text += "; " + s.without(p)
+	}
 	if g.Stop != nil {
 		r.Text += fmt.Sprintf("; it was asked to stop: %s", *g.Stop)
 	}
 	return []drover.Reason{r}
+}
+
+// without counts the drives of which nothing has come.
+func (s *State) without(p *Plan) string {
+	return fmt.Sprintf("%s of at most %d without progress", counted(s.Program.Idle, "drive"), p.maxDrives())
 }

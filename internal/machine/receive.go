@@ -96,6 +96,9 @@ func (c *Command) body(data []byte) *drover.Error {
 		if bad = read(c, data, c.Record); bad == nil {
 			bad = checkRecord(c.Run, c.Record)
 		}
+	case drover.VerbLooked:
+		c.Looked = &drover.LookedMessage{}
+		bad = read(c, data, c.Looked)
 	case drover.VerbMeta:
 		c.Meta = &drover.MetaMessage{}
 		if bad = read(c, data, c.Meta); bad == nil {

@@ -53,14 +53,24 @@ func (f *fold) remake(o Owed) error {
 		}
 	case EffectMeta:
 		f.remakeMeta(o.Attempt)
-	case EffectNudge: // the process asks by itself, a little later
+	case EffectForget:
+		if f.s.Program != nil {
+			f.effect(f.forgetEffect(o.Attempt))
+		}
+	case EffectNudge, EffectLook: // the process asks by itself, a little later; and it is looked for once more
+	case EffectLetter:
+		if g := f.s.Program; g != nil && g.Letter > 0 {
+			f.effect(f.letter())
+		}
 	case EffectList, EffectUnlist:
 		if o.Index >= 0 && o.Index < len(f.s.Notify) && f.s.Notify[o.Index].Listed == (o.Kind == EffectList) {
 			f.effect(f.listing(o.Index))
 		}
 	case EffectWithdraw:
 		if o.Attempt == 0 {
-			f.withdraw()
+			if f.withdrawn() {
+				f.withdraw()
+			}
 		} else if o.Index >= 0 && o.Index < len(f.s.Notify) && f.s.Notify[o.Index].Status == drover.DeliveryDead {
 			f.withdrawDelivery(o.Index)
 		}
@@ -106,7 +116,7 @@ func (f *fold) remakeHook(o Owed) error {
 				f.effect(e)
 			}
 		}
-	case EffectCall, EffectCancel, EffectWithdraw, EffectStart, EffectStop, EffectTell, EffectDone, EffectDeliver, EffectDrive, EffectMeta, EffectNudge, EffectList, EffectUnlist:
+	case EffectCall, EffectCancel, EffectWithdraw, EffectStart, EffectStop, EffectTell, EffectDone, EffectDeliver, EffectDrive, EffectMeta, EffectForget, EffectNudge, EffectLook, EffectLetter, EffectList, EffectUnlist:
 	}
 	return nil
 }
@@ -132,10 +142,10 @@ func (f *fold) remakeNode(o Owed) error {
 	case EffectStop:
 		f.effect(f.stopChild(n, id))
 		return nil
-	case EffectCall, EffectStart, EffectTell, EffectDone, EffectDeliver, EffectDrive, EffectMeta, EffectNudge, EffectList, EffectUnlist, EffectWithdraw, EffectClaim, EffectRelease, EffectHandOver, EffectRespond:
+	case EffectCall, EffectStart, EffectTell, EffectDone, EffectDeliver, EffectDrive, EffectMeta, EffectForget, EffectNudge, EffectLook, EffectLetter, EffectList, EffectUnlist, EffectWithdraw, EffectClaim, EffectRelease, EffectHandOver, EffectRespond:
 	}
 	a := &Active{Node: i, Item: item, Attempt: o.Attempt}
-	if n.kind != drover.KindRun || o.Undo || !n.step.Run.Detach {
+	if o.Kind != EffectStart || o.Undo || !n.outlives() {
 		kind := ActiveCall
 		if o.Kind == EffectStart {
 			kind = ActiveChild

@@ -110,8 +110,18 @@ func restart(s *State, c *Command) Step {
 	case input != s.Print:
 		return refuseStart(s, c, drover.Errorf(drover.CodeConflict,
 			"run %s was started with another input (fingerprint %s, not %s): use another run id or key", s.Run, s.Print, input))
+	case !s.child(c.Start.Parent):
+		return refuseStart(s, c, drover.Errorf(drover.CodeConflict,
+			"run %s was not started by this run %s, but by one that had its id before: use another run id, or wait until the old runs are removed", s.Run, c.Start.Parent.Call.Run))
 	}
 	return Step{State: s, Answer: drover.StartReply{RunID: s.Run, Status: s.Status, Inline: s.inline()}}
+}
+
+// child reports whether a run tells this parent of its end, if it is to tell any. A
+// parent that was removed, and started anew with its id, has another token, and
+// would wait for ever for a child of the old one.
+func (s *State) child(parent *drover.Parent) bool {
+	return parent == nil || parent.Detached || s.Parent != nil && *s.Parent == drover.Parent{Call: parent.Call, Token: parent.Token, Depth: parent.Depth}
 }
 
 // refuseStart refuses a start, and tells the parent, which waits for its child.

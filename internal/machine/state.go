@@ -8,8 +8,9 @@ import (
 )
 
 // Version is the schema version of the states that Encode writes. Decode reads
-// it and every earlier one.
-const Version = 2
+// it and every earlier one; a binary that knows less refuses it, where it would drop
+// what it does not know at its next commit.
+const Version = 3
 
 // State is the durable state of one run: what its record holds. Its exported
 // fields are for reading, but for Timer and Owed, which belong to the caller.

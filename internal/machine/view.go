@@ -51,6 +51,9 @@ func View(p *Plan, s *State, v Values, all bool) drover.Run {
 	return r
 }
 
+// ViewProgram shows how far the body of a program is; nil: the run is none.
+func ViewProgram(p *Plan, s *State) *drover.ProgramView { return s.program(p) }
+
 // ViewNode shows one node of a run, as View does, or false where there is none.
 func ViewNode(p *Plan, s *State, v Values, id drover.NodeID, all bool) (drover.Node, bool) {
 	p = s.grown(p)
@@ -282,7 +285,7 @@ func (s *State) delivery(i int) drover.Delivery {
 	sub := &s.Notify[i]
 	d := drover.Delivery{
 		ID: s.deliveryID(i), Notify: sub.Notify, Status: sub.Status, Attempts: sub.Tried,
-		Since: moment(sub.Since), LastError: sub.Error, NextAt: moment(sub.Next), EndedAt: moment(sub.At), Receipt: sub.Receipt,
+		Since: moment(sub.Since), LastError: sub.Error, LastFailure: sub.Failed, NextAt: moment(sub.Next), EndedAt: moment(sub.At), Receipt: sub.Receipt,
 	}
 	d.Notify.Seal = ""
 	if d.Notify.URL != "" {

@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 
 	"github.com/droverhq/drover"
@@ -41,7 +43,7 @@ func (g *group) wait(r *drover.Reason) {
 		return // no wait is without its hook
 	}
 	h := &g.s.Hooks[at]
-	r.Waiting, r.On = "hook", h.Token
+	r.Waiting, r.On, r.Ask = "hook", h.Token, g.asks()
 	r.Text = fmt.Sprintf("%s waits for a delivery to hook %q since %s", g.who(), cut(h.Token, shownToken), r.Since)
 	if h.Mark == HookClaiming {
 		r.Text = fmt.Sprintf("%s waits for token %q to be claimed since %s", g.who(), cut(h.Token, shownToken), r.Since)
@@ -55,4 +57,42 @@ func (g *group) wait(r *drover.Reason) {
 	if n := g.s.unreadOf(h.Token); n > 0 {
 		r.Text += fmt.Sprintf("; %d unread", n)
 	}
+}
+
+// asks is what a person is asked by an approval; nil for any other wait. Where what
+// it is made of is not in the record, it is as the definition has it.
+func (g *group) asks() json.RawMessage {
+	if g.n.hook == nil || !g.n.hook.approve { // one that reads the hook of another node has none
+		return nil
+	}
+	g.s.derive(g.p)
+	f := newFold(g.p, g.s, nothing)
+	f.frozen = true
+	var said struct {
+		Approve json.RawMessage `json:"approve"`
+	}
+	if c, err := f.said(g.n.at); err != nil || json.Unmarshal(c.Metadata, &said) != nil {
+		return g.n.step.Wait.Approve
+	}
+	return said.Approve
+}
+
+// nothing holds no values.
+func nothing(string) (json.RawMessage, bool) { return nil, false }
+
+// UnreadOf counts the deliveries that no wait has read, by the name of the wait or
+// the token of the hook, of the first so many of those.
+func UnreadOf(s *State, most int) map[string]int {
+	var of map[string]int
+	for i := range s.Unread {
+		u := &s.Unread[i]
+		to := cmp.Or(u.Name, u.Hook)
+		if of == nil {
+			of = map[string]int{}
+		}
+		if of[to] > 0 || len(of) < most {
+			of[to]++
+		}
+	}
+	return of
 }

@@ -58,6 +58,9 @@ func (s *State) untold() []drover.Reason {
 		if sub.Error != nil {
 			r.Text += "; the last one failed: " + sub.Error.Message
 		}
+		if sub.Failed != nil {
+			r.Text += "; the last one that found somebody: " + sub.Failed.Message
+		}
 		list = append(list, r)
 	}
 	return list

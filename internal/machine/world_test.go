@@ -147,8 +147,8 @@ func (w *world) checkRemake(step Step, loaded map[string]json.RawMessage) {
 	if err != nil {
 		w.t.Fatalf("effects: %v", err)
 	}
-	made := slices.DeleteFunc(slices.Clone(step.Effects), func(e Effect) bool { return e.Kind == EffectNudge }) // which may be lost
-	if len(effects) < len(made) {                                                                               // a call that was answered in the fold that made it
+	made := slices.DeleteFunc(slices.Clone(step.Effects), func(e Effect) bool { return e.Kind == EffectNudge || e.Kind == EffectLook }) // which may be lost
+	if len(effects) < len(made) {                                                                                                       // a call that was answered in the fold that made it
 		f := fold{p: s.grown(w.p), s: s}
 		made = slices.DeleteFunc(made, func(e Effect) bool { return e.Kind == EffectCall && f.outstanding(&e.Call.ID, ActiveCall) < 0 })
 	}
@@ -351,9 +351,19 @@ func effectName(e Effect) string {
 	case EffectRespond:
 		return fmt.Sprintf("respond %d to %s", e.Status, e.Inbox)
 	case EffectList, EffectUnlist:
+		if e.Kind == EffectList && e.Delivery.Dead {
+			return fmt.Sprintf("list %d as dead", e.Index)
+		}
 		return fmt.Sprintf("%s %d", e.Kind, e.Index)
+	case EffectForget:
+		return fmt.Sprintf("forget before %d", e.Attempt)
 	case EffectDrive:
 		return fmt.Sprintf("drive %d by %s", e.Attempt, e.Call.Function)
+	case EffectLook:
+		if e.Inbox != "" {
+			return fmt.Sprintf("look for drive %d at %s", e.Attempt, e.Inbox)
+		}
+		return fmt.Sprintf("look for %s", e.Call.Function)
 	case EffectNudge:
 		return fmt.Sprintf("nudge %s", e.Inbox)
 	case EffectTell, EffectDone:
