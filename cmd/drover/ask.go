@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -61,12 +60,51 @@ body undoes what it did, for which a process has to serve it. --force ends it at
 
 func (a *app) tickCommand() *cobra.Command {
 	return a.aboutRun(&cobra.Command{
-		Use:     "tick RUN",
-		Short:   "Make a run look at its deadlines now",
-		Example: "  drover tick r_2f6c1e",
-	}, func(ctx context.Context, c *client.Client, run drover.RunID, _ []string) error {
-		return c.Tick(ctx, run)
+		Use:   "tick RUN...",
+		Short: "Make runs look at their deadlines now",
+		Long: `Tick makes runs look at their deadlines, which they do by themselves as well. A program that is blocked is driven
+again.`,
+		Example: `  drover tick r_2f6c1e
+  drover list --status blocked --json | jq -r '.runs[].run_id' | xargs drover tick`,
+		Args: cobra.MinimumNArgs(1),
+	}, func(ctx context.Context, c *client.Client, run drover.RunID, rest []string) error {
+		runs := []drover.RunID{run}
+		for _, arg := range rest {
+			id, err := drover.ParseRunID(arg)
+			if err != nil {
+				return err
+			}
+			runs = append(runs, id)
+		}
+		for _, run := range runs {
+			if err := a.tick(ctx, c, run); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
+}
+
+// ticked is what a run was like when it was ticked.
+type ticked struct {
+	RunID  drover.RunID  `json:"run_id"`
+	Status drover.Status `json:"status"`
+}
+
+// tick ticks one run, unless it is over.
+func (a *app) tick(ctx context.Context, c *client.Client, run drover.RunID) error {
+	was, err := c.Status(ctx, drover.RunRequest{RunID: run, Brief: true})
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf("%s is over (%s): a tick changes nothing\n", run, was.Run.Status)
+	if !was.Run.Status.Terminal() {
+		if err := c.Tick(ctx, run); err != nil {
+			return err
+		}
+		text = fmt.Sprintf("%s ticked, it was %s\n", run, was.Run.Status)
+	}
+	return a.print(ticked{run, was.Run.Status}, text)
 }
 
 func (a *app) deliverCommand() *cobra.Command {
@@ -91,8 +129,11 @@ The payload is JSON, @file, or - for standard input; null where it is not given.
 			return err
 		}
 		text := "delivered\n"
-		if reply.Repeat {
+		switch {
+		case reply.Repeat:
 			text = "delivered before, nothing changed\n"
+		case reply.Kept:
+			text = fmt.Sprintf("delivered: no wait named %s is open now, and it is kept for the next one\n", quoted(req.Name))
 		}
 		return a.print(reply, text)
 	})
@@ -177,58 +218,6 @@ func (a *app) result(r *drover.ResultReply) error {
 	return &exitError{status: exitFailed, err: err}
 }
 
-func (a *app) whyCommand() *cobra.Command {
-	return a.aboutRun(&cobra.Command{
-		Use:     "why RUN",
-		Short:   "Say what a run is waiting for",
-		Example: "  drover why r_2f6c1e",
-	}, func(ctx context.Context, c *client.Client, run drover.RunID, _ []string) error {
-		reply, err := c.Why(ctx, run)
-		if err != nil {
-			return err
-		}
-		return a.print(reply, why(&reply))
-	})
-}
-
-// why tells the reasons as sentences, one a line, and what helps.
-func why(r *drover.WhyReply) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "run %s is %s\n", r.RunID, r.Status)
-	if len(r.Reasons) == 0 && r.Status.Terminal() {
-		b.WriteString("  it waits for nothing: it is over, and everyone was told\n")
-	}
-	for _, reason := range r.Reasons {
-		fmt.Fprintf(&b, "  %s\n", reason.Text)
-		switch reason.Waiting {
-		case "drive":
-			if r.Status == drover.StatusBlocked {
-				fmt.Fprintf(&b, "    drover history %s\n    drover tick %s\n", r.RunID, r.RunID)
-			}
-		case "delivery":
-			fmt.Fprintf(&b, "    drover deliver %s %s '{\"any\": \"JSON\"}'\n", r.RunID, quoted(reason.On))
-		case "hook":
-			fmt.Fprintf(&b, "    drover hook deliver %s '{\"any\": \"JSON\"}'\n", quoted(reason.On))
-		case "subscriber":
-			if reason.Until == "" { // given up
-				fmt.Fprintf(&b, "    drover delivery replay --run %s --to %s\n", r.RunID, quoted(reason.On))
-			}
-		}
-	}
-	return b.String()
-}
-
-// quoted makes one word of a text for the shell.
-func quoted(s string) string {
-	plain := func(r rune) bool {
-		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("-_.:/@", r)
-	}
-	if s != "" && s[0] != '-' && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
 func (a *app) listCommand() *cobra.Command {
 	var (
 		req              drover.ListRequest
@@ -240,7 +229,8 @@ func (a *app) listCommand() *cobra.Command {
 		Short:   "List runs, newest first",
 		GroupID: groupRuns,
 		Example: `  drover list --status running
-  drover list --workflow naming --tag customer=7 --limit 20`,
+  drover list --workflow naming --tag customer=7 --limit 20
+  drover list --workflow program:order`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			req.Status, req.Workflow = drover.Status(status), drover.WorkflowName(workflow)
@@ -259,7 +249,7 @@ func (a *app) listCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&status, "status", "", "only runs in this status: running, waiting, completed, failed, cancelled,\ncompensated, compensation_failed, or blocked")
-	f.StringVar(&workflow, "workflow", "", "only runs of this workflow")
+	f.StringVar(&workflow, "workflow", "", "only runs of this workflow, or of program:NAME")
 	f.StringArrayVar(&tags, "tag", nil, "only runs with this tag, as key=value; may be given several times")
 	f.IntVar(&req.Limit, "limit", 100, "how many at most, up to 1000")
 	a.conn.flags(cmd, listTime)
@@ -268,19 +258,17 @@ func (a *app) listCommand() *cobra.Command {
 
 // table is a list of runs in columns.
 func table(l *drover.ListReply, now time.Time) string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "RUN\tWORKFLOW\tSTATUS\tCREATED\tTOOK")
-	for i := range l.Runs {
-		r := &l.Runs[i]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s ago\t%s\n", r.ID, r.Workflow, r.Status,
-			elapsed(now.Sub(r.CreatedAt)), took(&r.CreatedAt, r.EndedAt, now))
+	return columns("RUN\tWORKFLOW\tSTATUS\tCREATED\tTOOK", l.Runs, l.More, "a status, a workflow or a tag", func(r *drover.Run) []any {
+		return []any{r.ID, workflowOf(r), r.Status, elapsed(now.Sub(r.CreatedAt)) + " ago", took(&r.CreatedAt, r.EndedAt, now)}
+	})
+}
+
+// workflowOf names what a run runs: its workflow, or its program as a start has it.
+func workflowOf(r *drover.Run) string {
+	if r.Workflow == "" && r.Program != nil {
+		return "program:" + r.Program.Name
 	}
-	_ = w.Flush() // into memory
-	if l.More {
-		b.WriteString("there are more: raise --limit, or ask for a status, a workflow or a tag\n")
-	}
-	return b.String()
+	return string(r.Workflow)
 }
 
 // pretty is JSON on several lines, for people.

@@ -112,7 +112,6 @@ func TestCommandsAskTheFleet(t *testing.T) {
 			reply: drover.StopReply{RunID: "r_1", Status: drover.StatusCancelled},
 			asked: `{"run_id":"r_1","reason":"a mistake"}`, out: "r_1 cancelled\n",
 		},
-		{name: "tick", args: []string{"tick", "r_1"}, verb: "tick", reply: struct{}{}, asked: `{"run_id":"r_1"}`},
 		{
 			name: "deliver", args: []string{"deliver", "r_1", "approved", `{"by": "kim"}`, "--id", "m1"}, verb: "deliver",
 			reply: drover.DeliverReply{RunID: "r_1", Repeat: true},

@@ -50,6 +50,12 @@ const (
 	forever    = 100 * 365 * 24 * time.Hour
 )
 
+// connectionFlags are the names of the flags of a connection, in the order of the help.
+var connectionFlags = []string{
+	"nats", "context", "creds", "nkey", "user", "password", "token",
+	"tls-ca", "tls-cert", "tls-key", "tls-first", "inbox-prefix", "prefix",
+}
+
 // flags adds the flags of a connection to a command. Commands that only ask
 // something have a timeout as well; 0 is for those that do not.
 func (c *connection) flags(cmd *cobra.Command, timeout time.Duration) {
@@ -67,8 +73,10 @@ func (c *connection) flags(cmd *cobra.Command, timeout time.Duration) {
 	f.BoolVar(&c.tlsFirst, "tls-first", false, "begin with the TLS handshake, for servers with handshake_first")
 	f.StringVar(&c.inbox, "inbox-prefix", "", "what the subjects of answers begin with, for users with an inbox of their own")
 	f.StringVar(&c.prefix, "prefix", subjects.DefaultPrefix, "prefix of the fleet's subjects")
-	fromEnvironment(cmd, "nats", "context", "creds", "nkey", "user", "password", "token",
-		"tls-ca", "tls-cert", "tls-key", "tls-first", "inbox-prefix", "prefix")
+	fromEnvironment(cmd, connectionFlags...)
+	for _, name := range connectionFlags {
+		f.Lookup(name).Annotations = map[string][]string{connectionAnnotation: nil}
+	}
 	if timeout > 0 {
 		// Commands share c, and not their defaults.
 		own := f.Duration("timeout", timeout, "how long an answer may take; 0: no limit")

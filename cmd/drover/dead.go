@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -22,7 +21,10 @@ func (a *app) deadCommand() *cobra.Command {
 		Short:   "Look at commands that could not be folded, and put them into the log again",
 		GroupID: groupOperations,
 		Long: `A dead letter is a command that could not be folded into its run, and whose sender asked for no answer.
-It never stops others. The newest are kept, 64 MiB of them.`,
+It never stops others. The newest are kept, 64 MiB of them.
+
+With the verb program.drive it is the last drive of a program whose body broke each time: its run has failed, and
+the letter has the error with its stack. There is nothing to requeue.`,
 		Example: `  drover dead list
   drover dead requeue 1042`,
 	}
@@ -39,6 +41,7 @@ func (a *app) deadListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List dead letters, newest first",
 		Example: `  drover dead list --verb start --code invalid_definition
+  drover dead list --verb drive
   drover dead list --run letter-1 --json | jq '.letters[].sequence'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,7 +57,7 @@ func (a *app) deadListCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&req.RunID, "run", "", "only of this run, as it was spelled")
-	f.StringVar(&req.Verb, "verb", "", "only of this verb, like start or result")
+	f.StringVar(&req.Verb, "verb", "", "only of this verb, like start, result or drive")
 	f.StringVar(&code, "code", "", "only with this code of error")
 	f.IntVar(&req.Limit, "limit", 100, "how many at most, up to 1000")
 	a.conn.flags(cmd, listTime)
@@ -63,22 +66,13 @@ func (a *app) deadListCommand() *cobra.Command {
 
 // deadTable is a list of dead letters in columns.
 func deadTable(l *drover.DeadList, now time.Time) string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "SEQUENCE\tRUN\tVERB\tBYTES\tAGE\tERROR")
-	for i := range l.Letters {
-		d := &l.Letters[i]
+	return columns("SEQUENCE\tRUN\tVERB\tBYTES\tAGE\tERROR", l.Letters, l.More, "a run, a verb or a code", func(d *drover.DeadLetter) []any {
 		age := ""
 		if d.At != nil {
 			age = elapsed(now.Sub(*d.At))
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%s\t%s\n", d.Sequence, visible(d.RunID, 40), visible(d.Verb, 20), d.Bytes, age, deadReason(d.Error))
-	}
-	_ = w.Flush() // into memory
-	if l.More {
-		b.WriteString("there are more: raise --limit, or ask for a run, a verb or a code\n")
-	}
-	return b.String()
+		return []any{d.Sequence, visible(d.RunID, 40), visible(d.Verb, 20), d.Bytes, age, deadReason(d.Error)}
+	})
 }
 
 func deadReason(e *drover.Error) string {
@@ -145,6 +139,9 @@ func deadLetter(d *drover.DeadLetter) string {
 	}
 	if d.Error != nil {
 		fmt.Fprintf(&b, "error     %s: %s\n", d.Error.Code, visible(d.Error.Message, 2000))
+		for line := range strings.Lines(d.Error.Stack) {
+			fmt.Fprintf(&b, "          %s\n", visible(strings.TrimRight(strings.ReplaceAll(line, "\t", "  "), "\n"), 200))
+		}
 		for _, p := range d.Error.Problems {
 			fmt.Fprintf(&b, "          %s\n", visible(p.String(), 500))
 		}

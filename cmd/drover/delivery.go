@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -74,19 +73,11 @@ func (a *app) deliveryListCommand() *cobra.Command {
 
 // deliveryTable is a list of deliveries in columns.
 func deliveryTable(l *drover.DeliveryList, now time.Time) string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "DELIVERY\tTO\tSTATUS\tATTEMPTS\tFOR\tNEXT\tERROR")
-	for i := range l.Deliveries {
-		d := &l.Deliveries[i]
+	const head, ask = "DELIVERY\tTO\tSTATUS\tATTEMPTS\tFOR\tNEXT\tERROR", "a status, a run, a workflow or a subscriber"
+	return columns(head, l.Deliveries, l.More, ask, func(d *drover.RunDelivery) []any {
 		age := elapsed(now.Sub(d.RunEnded))
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", d.ID, visible(d.Notify.To(), 60), d.Status, d.Attempts, age, nextIn(d.NextAt, now), deadReason(d.LastError))
-	}
-	_ = w.Flush() // into memory
-	if l.More {
-		b.WriteString("there are more: raise --limit, or ask for a status, a run, a workflow or a subscriber\n")
-	}
-	return b.String()
+		return []any{d.ID, visible(d.Notify.To(), 60), d.Status, d.Attempts, age, nextIn(d.NextAt, now), deadReason(d.LastError)}
+	})
 }
 
 // nextIn says when the next attempt comes.
@@ -156,6 +147,9 @@ func deliveryText(d *drover.RunDelivery) string {
 	at("ended at", d.EndedAt)
 	if d.LastError != nil {
 		line("error", "%s: %s", d.LastError.Code, visible(d.LastError.Message, 2000))
+	}
+	if d.LastFailure != nil {
+		line("before", "%s: %s", d.LastFailure.Code, visible(d.LastFailure.Message, 2000))
 	}
 	if d.Receipt != "" {
 		line("receipt", "%s", visible(d.Receipt, 2000))
@@ -230,6 +224,8 @@ func (a *app) replay(ctx context.Context, c *client.Client, req drover.ReplayReq
 	switch {
 	case req.DeliveryID != "" && reply.Replayed > 0:
 		text = fmt.Sprintf("%s is tried again\n", req.DeliveryID)
+	case req.DeliveryID == "" && reply.Matched == 0: // as nothing is dead, say, which is good
+		text = "no delivery matches that is pending or dead: nothing is tried again\n"
 	case req.DeliveryID != "":
 		text = fmt.Sprintf("%s is neither pending nor dead: nothing is tried again\n", req.DeliveryID)
 	}

@@ -26,6 +26,8 @@ func TestDelivery12CommandsAskTheFleet(t *testing.T) {
 		},
 		RunID: "r_2", Outcome: drover.StatusCompleted, RunEnded: ended,
 	}
+	away := dead
+	away.LastFailure = drover.Errorf(drover.CodeFailed, "no room")
 	delivered := drover.RunDelivery{
 		Delivery: drover.Delivery{ID: "r_3:terminal:0", Notify: drover.Notify{StreamSubject: "log.done"}, Status: drover.DeliveryDelivered, Attempts: 1, Receipt: "stream LOG seq 7"},
 		RunID:    "r_3", Outcome: drover.StatusCompleted, RunEnded: at,
@@ -57,6 +59,14 @@ func TestDelivery12CommandsAskTheFleet(t *testing.T) {
 		{
 			name: "show a delivered one", args: []string{"delivery", "show", "r_3:terminal:0"}, verb: "delivery.show", asked: `{"delivery_id":"r_3:terminal:0"}`, reply: delivered,
 			out: []string{"to        stream subject log.done\n", "status    delivered\nattempts  1\nreceipt   stream LOG seq 7\n"},
+		},
+		{
+			name: "show what was said before nobody was there", args: []string{"delivery", "show", "r_1:terminal:1"}, verb: "delivery.show", asked: `{"delivery_id":"r_1:terminal:1"}`, reply: away,
+			out: []string{"error     failed: it said? no\nbefore    failed: no room\n"},
+		},
+		{
+			name: "replay what matches nothing", args: []string{"delivery", "replay", "--to", "typo"}, verb: "delivery.replay", asked: `{"to":"typo"}`,
+			reply: drover.ReplayReply{}, out: []string{"no delivery matches that is pending or dead: nothing is tried again\n"},
 		},
 		{
 			name: "show none", args: []string{"delivery", "show", "r_3:terminal:9"}, verb: "delivery.show", asked: `{"delivery_id":"r_3:terminal:9"}`,

@@ -26,7 +26,7 @@ func (a *app) historyCommand() *cobra.Command {
 		Use:   "history RUN",
 		Short: "Print the journal of a program: what its body did, and what it waits for",
 		Long: `History prints the entries of the journal, oldest first: steps with what they gave, what the body asked for and how
-that ended; then what was noted of its drives, and what it waits for.`,
+that ended; then what was noted of its drives, and what it waits for, or how it ended.`,
 		Example: `  drover history r_2f6c1e
   drover history r_2f6c1e --from 100 --json | jq '.journal[] | select(.kind == "step")'`,
 		PreRunE: func(*cobra.Command, []string) error {
@@ -83,7 +83,23 @@ func (p painter) history(h *history, now time.Time) string {
 	for _, reason := range h.Reasons {
 		b.WriteString(p.line([2]string{"2", "  waits: "}, [2]string{"", visible(reason.Text, 200)}))
 	}
+	b.WriteString(p.ending(&h.Run))
 	return b.String()
+}
+
+// ending is the line of how a run ended, or nothing.
+func (p painter) ending(run *drover.Run) string {
+	if !run.Status.Terminal() {
+		return ""
+	}
+	at, why := "", ""
+	if run.EndedAt != nil {
+		at = run.EndedAt.Format("2006-01-02 15:04:05.000") + "  "
+	}
+	if run.Error != nil {
+		why = fmt.Sprintf("  %s: %s", run.Error.Code, visible(run.Error.Message, 500))
+	}
+	return p.line([2]string{"", "  over " + at}, [2]string{statusColor(run.Status), string(run.Status)}, [2]string{"", why})
 }
 
 // named is what an entry is about.
@@ -111,7 +127,7 @@ func said(e *drover.Entry) string {
 		parts = append(parts, string(e.Output))
 	}
 	if e.Error != nil {
-		parts = append(parts, e.Error.Error())
+		parts = append(parts, "failed: "+e.Error.Error())
 	}
 	if e.Pause > 0 {
 		parts = append(parts, "next attempt in "+time.Duration(e.Pause).String())

@@ -52,7 +52,7 @@ func TestProgramsAreShown(t *testing.T) {
 	}
 	_, got, _ = strings.Cut(painter{}.history(h, *after(90 * time.Second)), "too late\n")
 	want = `  3  2026-03-01 12:00:01.000  step     charge, attempt 2  {"paid":true}
-  4  2026-03-01 12:00:02.000  attempt  ship, attempt 1    no?ship; next attempt in 2s
+  4  2026-03-01 12:00:02.000  attempt  ship, attempt 1    failed: no?ship; next attempt in 2s
   5  2026-03-01 12:00:03.000  node     paid               {"wait":{"name":"paid"}}
   6  2026-03-01 12:00:04.000  ended    paid               "` + strings.Repeat("x", 96) + `...
   7  2026-03-01 12:00:05.000  stop                        too late
@@ -108,7 +108,7 @@ func TestProgramsAreStartedAndStopped(t *testing.T) {
 
 func TestPrograms13StreamsArePrinted(t *testing.T) {
 	f := newFleet(t)
-	f.answers("status", drover.StatusReply{Run: drover.Run{ID: "r_1", Status: drover.StatusCompleted}})
+	f.answers("status", drover.StatusReply{Run: drover.Run{ID: "r_1", Status: drover.StatusCompleted, Program: &drover.ProgramView{Name: "p"}}})
 	js, err := jetstream.New(f.nc)
 	if err == nil {
 		_, err = topology.Ensure(t.Context(), js, subjects.Default(), topology.Settings{Partitions: 1})
@@ -142,6 +142,9 @@ func TestPrograms13StreamsArePrinted(t *testing.T) {
 		if want := fmt.Sprintf(`{"chunk":%d,%s,"at":"`, i+1, data); !strings.HasPrefix(lines[i], want) {
 			t.Errorf("line %s, want %s", lines[i], want)
 		}
+	}
+	if status, out, stderr := f.cli("", "stream", "r_1", "nosuch"); status != exitFailed || out != "" || !strings.Contains(stderr, "nothing was written to stream nosuch of run r_1") {
+		t.Errorf("exit status %d, %q, %s", status, out, stderr)
 	}
 	if status, _, stderr := f.cli("", "stream", "r_1", "a.b"); status == 0 || !strings.Contains(stderr, "of a stream must be") {
 		t.Errorf("exit status %d, %s", status, stderr)

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -80,18 +79,9 @@ func (a *app) hookListCommand() *cobra.Command {
 
 // hookTable is a list of hooks in columns.
 func hookTable(l *drover.HookList, now time.Time) string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "TOKEN\tRUN\tNODE\tHELD FOR\tSTATE")
-	for i := range l.Hooks {
-		h := &l.Hooks[i]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", visible(h.Token, 60), h.RunID, visible(string(h.Node), 40), elapsed(now.Sub(h.Since)), hookState(h))
-	}
-	_ = w.Flush() // into memory
-	if l.More {
-		b.WriteString("there are more: raise --limit, or ask for a tag, a prefix or a run\n")
-	}
-	return b.String()
+	return columns("TOKEN\tRUN\tNODE\tHELD FOR\tSTATE", l.Hooks, l.More, "a tag, a prefix or a run", func(h *drover.Hook) []any {
+		return []any{visible(h.Token, 60), h.RunID, visible(string(h.Node), 40), elapsed(now.Sub(h.Since)), hookState(h)}
+	})
 }
 
 // hookState says in a word or two what a token is like.

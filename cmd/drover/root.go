@@ -67,6 +67,7 @@ To join a fleet on a server of yours:     drover serve --nats nats://host:4222`,
 	root.AddCommand(a.validateCommand(), a.definitionCommand(), a.versionCommand())
 	root.AddCommand(a.fleetCommand(), a.deliveryCommand(), a.deadCommand())
 	strict(root)
+	groupConnection(root)
 	return root
 }
 
@@ -77,6 +78,37 @@ const (
 	groupDefinitions = "definitions"
 	groupOperations  = "operations"
 )
+
+// connectionAnnotation marks flags that say how to connect.
+const connectionAnnotation = "connection"
+
+// groupConnection has the help of commands show the flags that say how to connect
+// after their own, as a group.
+func groupConnection(root *cobra.Command) {
+	usage := root.UsageFunc()
+	root.SetUsageFunc(func(cmd *cobra.Command) error {
+		group := (&cobra.Command{}).Flags()
+		group.SortFlags = false
+		for _, name := range connectionFlags {
+			f := cmd.Flags().Lookup(name)
+			if f == nil || f.Annotations == nil {
+				continue
+			}
+			if _, ok := f.Annotations[connectionAnnotation]; !ok {
+				continue
+			}
+			shown := *f
+			group.AddFlag(&shown)
+			f.Hidden = true
+			defer func() { f.Hidden = false }()
+		}
+		if err := usage(cmd); err != nil || !group.HasFlags() {
+			return err
+		}
+		_, err := fmt.Fprintf(cmd.OutOrStderr(), "\nConnection flags:\n%s", group.FlagUsages())
+		return err
+	})
+}
 
 // strict makes wrong arguments of every command errors of usage, and a parent
 // without a known subcommand one as well.

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -127,6 +129,9 @@ func (a *app) definitionOf(arg string) (json.RawMessage, error) {
 	name, ok := strings.CutPrefix(arg, "program:")
 	if !ok {
 		_, raw, err := a.loadDefinition(arg)
+		if _, bad := drover.ParseWorkflowName(arg); errors.Is(err, fs.ErrNotExist) && bad == nil {
+			err = usageError("%w; it is a file: a registered workflow is --workflow %s, and a program is program:%s", err, arg, arg)
+		}
 		return raw, err
 	}
 	def := &drover.Definition{Program: name}

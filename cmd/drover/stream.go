@@ -18,8 +18,8 @@ func (a *app) streamCommand() *cobra.Command {
 		Short:   "Print a stream that a program writes, from its start and as it comes",
 		GroupID: groupRuns,
 		Long: `Stream prints what the body of a program writes: text and bytes as they are, JSON as a line each. It ends when the
-body has closed the stream, or when the run is over. With --json each chunk is a line {"chunk", "type", "data", "at"},
-in which the data of bytes is base64.`,
+body has closed the stream, or when the run is over, and exits with 1 where nothing was in it. With --json each chunk
+is a line {"chunk", "type", "data", "at"}, in which the data of bytes is base64.`,
 		Example: `  drover stream r_2f6c1e answer
   drover stream r_2f6c1e answer --json | jq -r .data`,
 		Args: cobra.ExactArgs(2),
@@ -38,6 +38,10 @@ in which the data of bytes is base64.`,
 				defer cancel()
 			}
 			return a.withClient(ctx, func(ctx context.Context, c *client.Client) error {
+				if err := writes(ctx, c, id); err != nil {
+					return err
+				}
+				empty := true
 				for chunk, err := range c.Stream(ctx, id, args[1]) {
 					switch {
 					case err != nil && ctx.Err() != nil:
@@ -45,9 +49,13 @@ in which the data of bytes is base64.`,
 					case err != nil:
 						return err
 					}
+					empty = false
 					if err := a.chunk(&chunk); err != nil {
 						return err
 					}
+				}
+				if empty {
+					return drover.Errorf(drover.CodeNotFound, "nothing was written to stream %s of run %s, and nothing will be: check its name", args[1], id)
 				}
 				return nil
 			})
@@ -56,6 +64,15 @@ in which the data of bytes is base64.`,
 	a.conn.flags(cmd, 0)
 	cmd.Flags().DurationVar(&limit, "timeout", 0, "how long to read at most; 0: no limit")
 	return cmd
+}
+
+// writes says why a run writes no streams, or nil.
+func writes(ctx context.Context, c *client.Client, id drover.RunID) error {
+	status, err := c.Status(ctx, drover.RunRequest{RunID: id, Brief: true})
+	if err == nil && status.Run.Program == nil {
+		err = drover.Errorf(drover.CodeInvalidRequest, "run %s is no program, and has no streams: ask for its status", id)
+	}
+	return err
 }
 
 // chunk prints one chunk.

@@ -126,7 +126,8 @@ func (s *Service) forget(ctx context.Context, stream jetstream.Stream, c jetstre
 }
 
 func asked(l *drover.DeadLetter, req *drover.DeadListRequest) bool {
-	return (req.RunID == "" || l.RunID == req.RunID) && (req.Verb == "" || l.Verb == req.Verb) &&
+	verb := req.Verb == "" || l.Verb == req.Verb || req.Verb == "drive" && l.Verb == drover.LetterDrive // as people would say it
+	return (req.RunID == "" || l.RunID == req.RunID) && verb &&
 		(req.Code == "" || errors.Is(l.Error, req.Code))
 }
 
@@ -233,8 +234,11 @@ func (s *Service) remove(ctx context.Context, sequence, at uint64) error {
 }
 
 // again refuses a letter whose command would be refused again, whatever its run
-// is like by now.
+// is like by now, or that has none.
 func again(l *drover.DeadLetter) error {
+	if l.Verb == drover.LetterDrive {
+		return drover.Errorf(drover.CodeConflict, "dead letter %d is a drive of run %s, which has failed, and no command: mend its program, and start another run", l.Sequence, l.RunID)
+	}
 	_, _, refused := machine.DecodeCommand(l.Sequence, *l.At, l.RunID, l.Verb, l.Payload, "")
 	if refused == nil {
 		return nil

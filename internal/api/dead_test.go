@@ -182,6 +182,7 @@ func TestRequeueRefusesWhatWouldComeBack(t *testing.T) {
 		{RunID: "*", Verb: ">"},
 		{RunID: "run1", Verb: "strat", Payload: []byte(`{}`)},
 		{RunID: "run1", Verb: "api.stop"},
+		{RunID: "run1", Verb: "drive", Payload: []byte(`{}`)}, // anybody may publish that; it is no drive
 		{RunID: "run1", Verb: "start", Payload: []byte("\x00\xff")},
 		{RunID: "run1", Verb: "start"}, // its payload was left out
 		{RunID: "run1", Verb: "result", Payload: []byte(`{"call":"run2/n@1"}`)},

@@ -25,6 +25,9 @@ func (s *Service) putDefinition(ctx context.Context, req *drover.DefinitionReque
 	if _, err := machine.Compile(def); err != nil {
 		return nil, err
 	}
+	if err := s.Names.ForeignNotify(def.Notify); err != nil {
+		return nil, err
+	}
 	name := cmp.Or(req.Name, def.Name)
 	if name != "" {
 		if _, err := drover.ParseWorkflowName(string(name)); err != nil {

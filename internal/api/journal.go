@@ -51,7 +51,17 @@ func (s *Service) journal(ctx context.Context, req *drover.JournalRequest) (any,
 
 // entries reads the entries of a journal from a number on.
 func (s *Service) entries(ctx context.Context, state *machine.State, from int) ([]drover.Entry, error) {
-	keys := state.JournalKeys(from)
+	keys, err := state.JournalKeys(from, none)
+	var need *machine.NeedError
+	if errors.As(err, &need) {
+		var pages machine.Values
+		if pages, err = s.fetch(ctx, need.Keys); err == nil {
+			keys, err = state.JournalKeys(from, known(pages))
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
 	var segments []json.RawMessage
 	if len(keys) > 0 {
 		got, err := s.Values.Get(ctx, keys)
@@ -63,7 +73,6 @@ func (s *Service) entries(ctx context.Context, state *machine.State, from int) (
 		}
 	}
 	list, err := state.Journal(from, segments, none)
-	var need *machine.NeedError
 	if !errors.As(err, &need) {
 		return list, err
 	}
@@ -76,6 +85,14 @@ func (s *Service) entries(ctx context.Context, state *machine.State, from int) (
 		return nil, drover.Errorf(drover.CodeInternal, "value %s of the journal of run %s is not there any more", need.Keys[0], state.Run)
 	}
 	return list, err
+}
+
+// known gives null for values that are gone.
+func known(values machine.Values) machine.Values {
+	return func(key string) (json.RawMessage, bool) {
+		raw, _ := values(key)
+		return raw, true
+	}
 }
 
 // inputOf is the input of a run, null where it is gone.

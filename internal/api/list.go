@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/machine"
@@ -26,7 +27,11 @@ func (s *Service) list(ctx context.Context, req *drover.ListRequest) (any, error
 		return nil, err
 	}
 	reply := drover.ListReply{Runs: []drover.Run{}}
+	programs := programs{s: s, of: map[drover.Hash]*machine.Plan{}}
 	err := s.Records.Scan(ctx, func(key string, rec kv.Record) bool {
+		if rec.Retired {
+			return true
+		}
 		state, err := machine.Decode(rec.Data)
 		if err != nil {
 			s.Logger.Warn().Err(err).Str("key", key).Msg("a record cannot be read")
@@ -35,7 +40,12 @@ func (s *Service) list(ctx context.Context, req *drover.ListRequest) (any, error
 		if !matches(state, req) {
 			return true
 		}
-		reply.Runs = append(reply.Runs, summary(state))
+		run := summary(state)
+		run.Program = programs.view(ctx, state)
+		if name, ok := programOf(req.Workflow); ok && (run.Program == nil || run.Program.Name != name) {
+			return true
+		}
+		reply.Runs = append(reply.Runs, run)
 		if len(reply.Runs) >= 2*limit+100 { // now and then, so that sorting costs little
 			reply.More = keep(&reply.Runs, limit) || reply.More
 		}
@@ -68,7 +78,8 @@ func knownStatus(s drover.Status) error {
 }
 
 func matches(state *machine.State, req *drover.ListRequest) bool {
-	if req.Status != "" && state.Status != req.Status || req.Workflow != "" && state.Workflow != req.Workflow {
+	_, program := programOf(req.Workflow)
+	if req.Status != "" && state.Status != req.Status || req.Workflow != "" && !program && state.Workflow != req.Workflow || program && state.Program == nil {
 		return false
 	}
 	for k, v := range req.Tags {
@@ -77,6 +88,38 @@ func matches(state *machine.State, req *drover.ListRequest) bool {
 		}
 	}
 	return true
+}
+
+// programOf is the program that a filter asks for in the place of a workflow, whose
+// name cannot have a colon.
+func programOf(workflow drover.WorkflowName) (string, bool) {
+	return strings.CutPrefix(string(workflow), "program:")
+}
+
+// programs knows the definitions of the programs in one list.
+type programs struct {
+	s  *Service
+	of map[drover.Hash]*machine.Plan // nil: it cannot be read
+}
+
+// view shows how far the body of a run is; nil: it is no program, or nobody knows
+// which.
+func (p programs) view(ctx context.Context, state *machine.State) *drover.ProgramView {
+	if state.Program == nil {
+		return nil
+	}
+	plan, ok := p.of[state.Hash]
+	if !ok {
+		var err error
+		if plan, err = p.s.Resolve(ctx, nil, state.Hash); err != nil {
+			p.s.Logger.Warn().Err(err).Str("run", string(state.Run)).Msg("the definition of a listed run cannot be read")
+		}
+		p.of[state.Hash] = plan
+	}
+	if plan == nil {
+		return nil
+	}
+	return machine.ViewProgram(plan, state)
 }
 
 // summary shows a run without its nodes and values.

@@ -56,6 +56,9 @@ func (s *Service) prepare(ctx context.Context, run drover.RunID, req *drover.Sta
 	if err != nil {
 		return nil, err
 	}
+	if err := s.Names.ForeignNotify(plan.Definition.Notify); err != nil {
+		return nil, err
+	}
 	if len(req.Definition) > 0 {
 		req.Definition, req.Hash = nil, plan.Hash
 	}

@@ -14,30 +14,56 @@ import (
 // maxQueues is how many functions one answer tells the queues of.
 const maxQueues = 32
 
+// maxUnreadOf is how many names and tokens one answer tells the unread deliveries of.
+const maxUnreadOf = 20
+
 // why adds to what the record says what the queues of its calls say.
 func (s *Service) why(ctx context.Context, req *drover.RunRequest) (any, error) {
 	plan, state, err := s.load(ctx, req.RunID)
 	if err != nil {
 		return nil, err
 	}
-	reply := drover.WhyReply{RunID: state.Run, Status: state.Status, Reasons: machine.Why(plan, state)}
+	reply := drover.WhyReply{
+		RunID: state.Run, Status: state.Status, Reasons: machine.Why(plan, state),
+		Subscribers: len(state.Notify), Unread: len(state.Unread), UnreadOf: machine.UnreadOf(state, maxUnreadOf),
+	}
+	if state.Terminal() {
+		reply.Error = state.Error
+	}
 	if reply.Reasons == nil {
 		reply.Reasons = []drover.Reason{}
 	}
 	known := map[string]string{}
 	for i := range reply.Reasons {
 		r := &reply.Reasons[i]
-		if r.Waiting != "call" || r.On == "" {
-			continue
+		switch {
+		case r.Waiting == "call" && r.On != "":
+			text, ok := known[r.On]
+			if !ok && len(known) < maxQueues {
+				text = s.queue(ctx, drover.FunctionName(r.On))
+				known[r.On] = text
+			}
+			r.Text += text
+		case r.Waiting == "drive":
+			r.Text += s.unserved(ctx, plan, state)
 		}
-		text, ok := known[r.On]
-		if !ok && len(known) < maxQueues {
-			text = s.queue(ctx, drover.FunctionName(r.On))
-			known[r.On] = text
-		}
-		r.Text += text
 	}
 	return reply, nil
+}
+
+// unserved says that nobody has ever served the program of a run whose drive waits
+// for any process that does, or nothing.
+func (s *Service) unserved(ctx context.Context, plan *machine.Plan, state *machine.State) string {
+	g := state.Program
+	if g == nil || g.State != machine.DriveQueued || g.Keep != "" || g.Version != "" {
+		return ""
+	}
+	program := plan.Definition.Program
+	_, err := s.js.Consumer(ctx, s.Names.Calls(), s.Names.Consumer(machine.DriveFunction(program, "")))
+	if !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return ""
+	}
+	return fmt.Sprintf("; no process has ever served a program named %s: start one, or stop this run and start it with the right name", program)
 }
 
 // queue says in a sentence who serves a function, or nothing where that cannot
