@@ -25,7 +25,7 @@ var seed = flag.Uint64("seed", 0, "of the choices of a crash test; 0: a new one 
 
 var kills = flag.Int("kills", 0, "how often a crash test kills; 0: 120 times, with -short 20 at most")
 
-var parkedRuns = flag.Int("parked", 2000, "how many programs wait at a time, where that is tried")
+var parkedRuns = flag.Int("parked", 500, "how many programs wait at a time, where that is tried")
 
 // patience is for how long something that must come may be waited for.
 const patience = 90 * time.Second
