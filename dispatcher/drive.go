@@ -28,7 +28,7 @@ func (d *Dispatcher) drive(e *machine.Effect, in input, done func(error)) {
 		return
 	}
 	go func() {
-		defer d.asked(&d.asking)
+		defer d.leave(&d.asking)
 		if !d.kept(e) {
 			d.queue.push(func() { d.queueDrive(e, in, done) })
 			return
@@ -42,7 +42,7 @@ func (d *Dispatcher) drive(e *machine.Effect, in input, done func(error)) {
 // bodies are in nobody's.
 const maxAsking = 1024
 
-// mayAsk takes a place among those who ask, which asked gives back. It is false
+// mayAsk takes a place among those who ask, which leave gives back. It is false
 // where there is none, or when it is too late.
 func (d *Dispatcher) mayAsk(places *atomic.Int64) bool { return d.place(places, maxAsking) }
 
@@ -55,7 +55,8 @@ func (d *Dispatcher) place(places *atomic.Int64, most int64) bool {
 	return false
 }
 
-func (d *Dispatcher) asked(places *atomic.Int64) {
+// leave gives a place back.
+func (d *Dispatcher) leave(places *atomic.Int64) {
 	places.Add(-1)
 	d.inflight.Done()
 }

@@ -24,7 +24,7 @@ func (d *Dispatcher) forget(e *machine.Effect) {
 		return
 	}
 	go func() {
-		defer d.asked(&d.sweeping)
+		defer d.leave(&d.sweeping)
 		ctx, cancel := context.WithTimeout(d.ends, sweepTime)
 		defer cancel()
 		if err := d.opts.Values.Sweep(ctx, run, dead); err != nil && d.ends.Err() == nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/internal/machine"
 	"github.com/droverhq/drover/internal/rawjson"
-	"github.com/droverhq/drover/subjects"
 )
 
 const (
@@ -46,7 +45,7 @@ func (d *Dispatcher) look(e *machine.Effect) {
 	}
 	inbox := e.Inbox
 	go func() {
-		defer d.asked(&d.looking)
+		defer d.leave(&d.looking)
 		if !d.drives(inbox, data) {
 			d.nobody(by)
 		}
@@ -116,7 +115,7 @@ func (d *Dispatcher) lookForAny(function drover.FunctionName, by looker) {
 	s := &sighting{began: time.Now(), waiting: []looker{by}}
 	d.sights.of[function] = s
 	go func() {
-		defer d.asked(&d.looking)
+		defer d.leave(&d.looking)
 		d.sight(function, s)
 	}()
 }
@@ -176,6 +175,5 @@ func (d *Dispatcher) letter(e *machine.Effect, done func(error)) {
 		done(err)
 		return
 	}
-	partition := subjects.Partition(string(e.Run), d.opts.Partitions)
-	d.publish(&nats.Msg{Subject: d.opts.Names.Dead(partition, e.Letter.Sequence), Data: data}, done)
+	d.publish(&nats.Msg{Subject: d.opts.Names.Dead(d.partition(e.Run), e.Letter.Sequence), Data: data}, done)
 }

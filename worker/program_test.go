@@ -107,18 +107,7 @@ func (p *stage) completes(run drover.RunID, result string) {
 // parks waits until the body of a run waits.
 func (p *stage) parks(run drover.RunID) drover.Run {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
-	defer cancel()
-	for r, err := range p.Watch(ctx, run) {
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		if r.Program != nil && r.Program.State == "parked" {
-			return r
-		}
-	}
-	p.t.Fatalf("run %s does not wait", run)
-	panic("unreachable")
+	return p.until(run, func(r drover.Run) bool { return r.Program != nil && r.Program.State == "parked" })
 }
 
 // holds waits until a run holds a token: its claim is stored after the body waits.
