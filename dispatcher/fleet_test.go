@@ -26,7 +26,7 @@ import (
 
 // patience is how long a test waits for what must come. It is never waited out
 // unless the test fails.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 const partitions = 4
 

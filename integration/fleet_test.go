@@ -3,6 +3,7 @@ package integration_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -95,19 +96,33 @@ func (f *fleet) serve(fns ...*function.Function) (stop func()) {
 // publish sends a command, and returns once it is durable.
 func (f *fleet) publish(run drover.RunID, verb drover.Verb, payload any) {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := f.tryPublish(ctx, run, verb, payload); err != nil {
+	if err := f.store(run, verb, payload); err != nil {
 		f.t.Fatalf("%s of run %s: %v", verb, run, err)
 	}
 }
 
-func (f *fleet) tryPublish(ctx context.Context, run drover.RunID, verb drover.Verb, payload any) error {
+// store sends a command until it is durable. Each try has a time of its own: what
+// a server had taken when it was killed is never answered. The tries have one id,
+// and are one command.
+func (f *fleet) store(run drover.RunID, verb drover.Verb, payload any) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	id := jetstream.WithMsgID(rand.Text())
+	for {
+		try, end := context.WithTimeout(ctx, 10*time.Second)
+		err := f.tryPublish(try, run, verb, payload, id)
+		if end(); err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+func (f *fleet) tryPublish(ctx context.Context, run drover.RunID, verb drover.Verb, payload any, opts ...jetstream.PublishOpt) error {
 	data, err := json.Marshal(payload)
 	if err != nil {
 		return err
 	}
-	_, err = f.js.Publish(ctx, names.In(run, verb), data)
+	_, err = f.js.Publish(ctx, names.In(run, verb), data, opts...)
 	return err
 }
 

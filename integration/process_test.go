@@ -3,8 +3,8 @@ package integration_test
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/droverhq/drover/internal/natstest"
 )
 
 // process is a program that a test started. It has ended when the test ends.
@@ -149,12 +151,7 @@ func (p *process) tail() string {
 // freeAddress finds a port of the loopback that nobody uses just now.
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not wait
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", natstest.FreePort(t))
 }
 
 // await receives what must come.

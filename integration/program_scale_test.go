@@ -163,22 +163,6 @@ func (f *fleet) stores(n int, command func(i int) (run drover.RunID, verb drover
 	}
 }
 
-func (f *fleet) store(run drover.RunID, verb drover.Verb, body any) error {
-	data, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
-	defer cancel()
-	for {
-		try, end := context.WithTimeout(ctx, 10*time.Second)
-		_, err := f.js.Publish(try, names.In(run, verb), data)
-		if end(); err == nil || ctx.Err() != nil {
-			return err
-		}
-	}
-}
-
 // begin starts programs that wait, with numbers from one on.
 func (f *fleet) begin(from, n int) (runs []drover.RunID) {
 	f.t.Helper()

@@ -192,7 +192,7 @@ func TestAnOldValueOfAReplicaIsNotThatOfANewRun(t *testing.T) {
 // the first pull takes one record less than there are.
 func TestScanOfWhatIsDeletedMeanwhile(t *testing.T) {
 	store, js := open(t, natstest.New(t), topology.Settings{})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	const records = 257
 	last := uint64(0)

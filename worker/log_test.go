@@ -29,7 +29,7 @@ func (l lines) Write(p []byte) (int, error) {
 func (l lines) until(t *testing.T, message string) []string {
 	t.Helper()
 	var got []string
-	for timeout := time.After(30 * time.Second); ; {
+	for timeout := time.After(time.Minute); ; {
 		select {
 		case line := <-l:
 			if got = append(got, line); line == message {

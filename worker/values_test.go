@@ -85,7 +85,7 @@ func TestValuesOfEverySize(t *testing.T) {
 // ofRun waits for the outcome of one run; others may end as well.
 func ofRun(t *testing.T, done <-chan drover.Outcome, run drover.RunID) drover.Outcome {
 	t.Helper()
-	timeout := time.After(30 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		select {
 		case o := <-done:

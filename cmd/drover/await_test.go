@@ -43,7 +43,7 @@ func (h *heard) String() string {
 
 func (h *heard) until(t *testing.T, words string) {
 	t.Helper()
-	for timeout := time.After(30 * time.Second); !strings.Contains(h.String(), words); {
+	for timeout := time.After(time.Minute); !strings.Contains(h.String(), words); {
 		select {
 		case <-h.more:
 		case <-timeout:

@@ -200,7 +200,7 @@ func (w *world) Load(_ context.Context, run drover.RunID, i int) (*Job, error) {
 // until waits for what was heard to be so.
 func (w *world) until(what func() bool) {
 	w.t.Helper()
-	limit := time.After(30 * time.Second)
+	limit := time.After(time.Minute)
 	for {
 		w.mu.Lock()
 		ok, changed := what(), w.changed

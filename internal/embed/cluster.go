@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -91,16 +92,24 @@ func elected(servers []*Server) bool {
 	return false
 }
 
-// freePorts finds ports of the loopback that nobody uses just now.
+// freePorts finds ports of the loopback that nobody uses just now. They are below
+// those that systems give to connections, so that none of these takes one before
+// the server listens on it.
 func freePorts(n int) ([]int, error) {
-	ports := make([]int, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	var ports []int
+	var last error
+	for range 100 {
+		if len(ports) == n {
+			return ports, nil
+		}
+		port := 10000 + rand.IntN(20000)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
-			return nil, fmt.Errorf("the embedded cluster needs a free port: %w", err)
+			last = err
+			continue
 		}
 		defer func() { _ = l.Close() }()
-		ports[i] = l.Addr().(*net.TCPAddr).Port
+		ports = append(ports, port)
 	}
-	return ports, nil
+	return nil, fmt.Errorf("the embedded cluster needs %d free ports: %w", n, last)
 }

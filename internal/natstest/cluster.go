@@ -2,6 +2,7 @@ package natstest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"strings"
@@ -21,10 +22,11 @@ type Cluster struct {
 // elected a leader for JetStream. All of it ends with the test.
 func NewCluster(t testing.TB, size int, opts ...Option) *Cluster {
 	t.Helper()
-	ports := freePorts(t, size)
+	ports := make([]int, size)
 	routes := make([]*url.URL, size)
-	for i, port := range ports {
-		routes[i] = &url.URL{Scheme: "nats-route", Host: fmt.Sprintf("127.0.0.1:%d", port)}
+	for i := range ports {
+		ports[i] = FreePort(t)
+		routes[i] = &url.URL{Scheme: "nats-route", Host: fmt.Sprintf("127.0.0.1:%d", ports[i])}
 	}
 	c := &Cluster{t: t}
 	for i, port := range ports {
@@ -111,17 +113,21 @@ func (c *Cluster) StreamLeader(stream string) *Server {
 	return nil
 }
 
-// freePorts finds ports of the loopback that nobody uses just now.
-func freePorts(t testing.TB, n int) []int {
+// FreePort finds a port of the loopback that nobody uses just now, and that
+// nobody is given by chance before the test listens on it, or while the server
+// behind it is down: systems give connections and listeners without a port of
+// their own one from 32768 on.
+func FreePort(t testing.TB) int {
 	t.Helper()
-	ports := make([]int, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for range 100 {
+		port := 10000 + rand.IntN(20000)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
-			t.Fatalf("free port: %v", err)
+			continue
 		}
-		defer func() { _ = l.Close() }()
-		ports[i] = l.Addr().(*net.TCPAddr).Port
+		_ = l.Close()
+		return port
 	}
-	return ports
+	t.Fatal("100 ports in a row were not free")
+	return 0
 }

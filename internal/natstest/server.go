@@ -13,7 +13,7 @@ import (
 
 // bootTime is how long a server may take until it answers. It takes
 // milliseconds; this is for machines that are very busy.
-const bootTime = 20 * time.Second
+const bootTime = 2 * time.Minute
 
 // Option changes how a server is started.
 type Option func(*server.Options)
