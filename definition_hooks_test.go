@@ -260,3 +260,32 @@ func TestHashesOfHooks(t *testing.T) {
 		hashes = append(hashes, h)
 	}
 }
+
+// A delivery to a name is held to the schemas of all waits that have it, so two that
+// differ may be more than any delivery can fit.
+func TestWarningsOfWaitsThatShareANameAndNoSchema(t *testing.T) {
+	for _, c := range []struct {
+		name, waits string
+		place       string
+	}{
+		{"the same schema", `a: {wait: {name: n, schema: {type: string}}}, b: {wait: {name: n, schema: {"type": "string"}}, depends_on: [a]}`, ""},
+		{"no schema", `a: {wait: {name: n}}, b: {wait: {name: n}, depends_on: [a]}`, ""},
+		{"other names", `a: {wait: {name: m, schema: {type: string}}}, b: {wait: {name: n, schema: {type: number}}, depends_on: [a]}`, ""},
+		{"other schemas", `a: {wait: {name: n, schema: {type: string}}}, b: {wait: {name: n, schema: {type: number}}, depends_on: [a]}`, "nodes.b.wait.schema"},
+		{"one schema", `a: {wait: {name: n, schema: {type: string}}}, b: {wait: {name: n}, depends_on: [a]}`, "nodes.b.wait.schema"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d, err := drover.ParseDefinition([]byte("nodes: {" + c.waits + "}\noutput: {from: node:b}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var places []string
+			for _, w := range d.Warnings() {
+				places = append(places, w.Place)
+			}
+			if got := strings.Join(places, " "); got != c.place {
+				t.Errorf("warned of %q, want %q", got, c.place)
+			}
+		})
+	}
+}

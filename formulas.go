@@ -33,6 +33,7 @@ func (l *linker) formulas(d *Definition, place string) {
 	if l.idle != nil {
 		l.unneeded(d, needs, out.needs[""], place)
 		l.unanswered(d, place)
+		l.shared(d, place)
 	}
 	if len(l.list) == before {
 		l.circles(needs, below(place, "nodes"))

@@ -11,8 +11,9 @@ type HookRequest struct {
 	Token   string          `json:"token"`
 	Payload json.RawMessage `json:"payload,omitempty"` // any JSON, at most MaxValue bytes; absent: null
 	// ID makes a repeat harmless, for a day at least, also where the token has
-	// changed hands meanwhile. The same id with another payload is a conflict.
-	// At most 256 bytes.
+	// changed hands meanwhile, as long as the run has taken no more than 2,000 other
+	// deliveries with ids since: it knows no more. The same id with another payload is
+	// a conflict. At most 256 bytes.
 	ID string `json:"id,omitempty"`
 	// Start says what to run where nobody holds the token. The run holds it from
 	// its first moment, and the payload is its first delivery. It needs a wait

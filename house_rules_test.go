@@ -39,7 +39,7 @@ var layers = map[string][]string{
 	"internal/webhook":            {"."},
 	"internal/delivery":           {".", "subjects", "internal/rawjson", "internal/webhook"},
 	"kv":                          {".", "subjects", "internal/publish"},
-	"kv/kvtest":                   {".", "subjects", "kv"},
+	"kv/kvtest":                   {".", "subjects", "internal/natstest", "kv"},
 	"function":                    {".", "subjects", "internal/rawjson", "internal/calling", "internal/publish"},
 	"function/functiontest":       {".", "subjects", "function", "internal/natstest"},
 	"function/clock":              {},
@@ -283,6 +283,8 @@ func checkTests(t *testing.T, f *source) {
 		case x == nil:
 		case x.Name == "time" && name == "Sleep" && !inBubble(sel):
 			t.Errorf("%s: time.Sleep in a test: wait for the event, or move a fake clock", f.fset.Position(n.Pos()))
+		case x.Name == "synctest" && name == "Test":
+			t.Errorf("%s: synctest.Test has several threads, which the race detector does not survive: natstest.Clock has one", f.fset.Position(n.Pos()))
 		case slices.Contains([]string{"t", "b", "f", "tb"}, x.Name) && slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, name):
 			t.Errorf("%s: a test that skips passes in silence: make it run, or take it out", f.fset.Position(n.Pos()))
 		}
@@ -295,10 +297,10 @@ func checkTests(t *testing.T, f *source) {
 func startsBubble(call *ast.CallExpr) bool {
 	switch fn := call.Fun.(type) {
 	case *ast.Ident:
-		return fn.Name == "Bubble"
+		return fn.Name == "Bubble" || fn.Name == "Clock"
 	case *ast.SelectorExpr:
 		x, ok := fn.X.(*ast.Ident)
-		return ok && (x.Name == "synctest" && fn.Sel.Name == "Test" || x.Name == "natstest" && fn.Sel.Name == "Bubble")
+		return ok && x.Name == "natstest" && slices.Contains([]string{"Bubble", "Clock"}, fn.Sel.Name)
 	}
 	return false
 }

@@ -1,6 +1,7 @@
 package drover
 
 import (
+	"bytes"
 	"maps"
 	"slices"
 
@@ -146,5 +147,30 @@ func (l *linker) unanswered(d *Definition, place string) {
 				Fix:     "add a node respond: {to: " + string(id) + ", with: ...}, or leave respond out",
 			})
 		}
+	}
+}
+
+// shared warns of waits that share a name and differ in their schemas: a delivery to
+// the name is held to all of them, whichever reads it, so that perhaps none fits.
+func (l *linker) shared(d *Definition, place string) {
+	first := map[string]NodeID{}
+	for _, id := range slices.Sorted(maps.Keys(d.Nodes)) {
+		step := d.Nodes[id]
+		if step == nil || step.Wait == nil || step.Wait.Name == "" {
+			continue
+		}
+		other, ok := first[step.Wait.Name]
+		if !ok {
+			first[step.Wait.Name] = id
+			continue
+		}
+		if bytes.Equal(d.Nodes[other].Wait.Schema, step.Wait.Schema) {
+			continue
+		}
+		l.idle.add(Problem{
+			Place:   below(place, "nodes."+string(id)+".wait.schema"),
+			Message: "node " + string(other) + " waits for the name " + quote(step.Wait.Name) + " too, with another schema: a delivery must fit both, whichever reads it",
+			Fix:     "give each wait a name of its own, or the same schema",
+		})
 	}
 }

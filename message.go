@@ -44,9 +44,11 @@ type StartRequest struct {
 	// Input is any JSON value, at most MaxValue bytes; absent means null.
 	Input json.RawMessage `json:"input,omitempty"`
 	// IdempotencyKey makes the run id, together with the caller: two starts
-	// with one key are one run. At most MaxIdempotencyKey bytes.
+	// with one key are one run. It is for requests, whose run has no id otherwise. At
+	// most MaxIdempotencyKey bytes.
 	IdempotencyKey string `json:"idempotency_key,omitempty"`
-	// Notify lists who is told the outcome, at most MaxSubscribers.
+	// Notify lists who is told the outcome, at most MaxSubscribers. It, Hold and Tags
+	// are those of the first start of a run: those of a repeat change nothing.
 	Notify NotifyList `json:"notify,omitempty"`
 	// ReplyTo asks drover.api.start for one more subscriber: the caller's session.
 	// A command cannot have it, as it says nothing of who sent it.
@@ -107,7 +109,7 @@ type DeliverRequest struct {
 	Hook    string          `json:"hook,omitempty"`   // or the token of the hook
 	Claim   uint64          `json:"claim,omitempty"`  // with Hook: the revision of the claim that the sender has read; 0: it has not
 	Payload json.RawMessage `json:"payload,omitempty"`
-	ID      string          `json:"id,omitempty"` // makes a repeat harmless
+	ID      string          `json:"id,omitempty"` // makes a repeat harmless, as that of a HookRequest does
 	// Respond is an inbox that gets what the run answers, with Hook only; see
 	// Respond.
 	Respond string `json:"respond,omitempty"`
@@ -181,11 +183,14 @@ type Reason struct {
 	Item    *int   `json:"item,omitempty"`  // where it is about one item
 	Count   int    `json:"count,omitempty"` // where it is about several: how many
 	Items   []int  `json:"items,omitempty"` // the first few of those
-	Waiting string `json:"waiting"`         // call, retry, timer, delivery, hook, child, slot, subscriber
+	Waiting string `json:"waiting"`         // call, retry, timer, delivery, hook, child, slot, drive, subscriber
 	On      string `json:"on,omitempty"`    // the function, wait, token, child or subject; absent where it is about several children
 	Text    string `json:"text"`            // a sentence for people
 	Since   string `json:"since,omitempty"` // RFC 3339; of several: the earliest
 	Until   string `json:"until,omitempty"` // RFC 3339: when it ends by itself; of several: the earliest
+
+	// DeliveryID is the delivery to the subscriber that is not told.
+	DeliveryID DeliveryID `json:"delivery_id,omitempty"`
 
 	// Ask is what a person is asked, who approves by true or refuses by false.
 	Ask json.RawMessage `json:"ask,omitempty"`
@@ -208,7 +213,8 @@ type WhyReply struct {
 // ListRequest asks for runs, newest first.
 type ListRequest struct {
 	Status   Status            `json:"status,omitempty"`
-	Workflow WorkflowName      `json:"workflow,omitempty"` // or program:NAME, for the runs of a program
+	Open     bool              `json:"open,omitempty"`     // only runs that are not over
+	Workflow WorkflowName      `json:"workflow,omitempty"` // or program:NAME, or program:NAME@VERSION, for the runs of a program
 	Tags     map[string]string `json:"tags,omitempty"`     // all must be equal
 	Limit    int               `json:"limit,omitempty"`    // default 100, at most 1000
 }

@@ -15,7 +15,8 @@ type Notify struct {
 	// for one that says that it is an error.
 	Subject string `json:"subject,omitempty"`
 	// StreamSubject gets it as a message of a JetStream stream, whose
-	// acknowledgement is the receipt. Its Nats-Msg-Id is the delivery id.
+	// acknowledgement is the receipt. Its Nats-Msg-Id is the delivery id, "@" and
+	// when the run started, in milliseconds since 1970.
 	StreamSubject string `json:"stream_subject,omitempty"`
 	// URL gets it as an HTTP POST that is signed as Standard Webhooks says. A
 	// status from 200 to 299 is the receipt.
@@ -208,10 +209,21 @@ type Delivery struct {
 	// of one that found nobody.
 	LastFailure *Error `json:"last_failure,omitempty"`
 
+	GaveUp  GaveUp     `json:"gave_up,omitempty"` // of one that is dead: why
 	NextAt  *time.Time `json:"next_at,omitempty"` // the next attempt, unless the one under way succeeds
 	EndedAt *time.Time `json:"ended_at,omitempty"`
 	Receipt string     `json:"receipt,omitempty"` // what the subscriber answered, cut to 256 bytes
 }
+
+// GaveUp says why a delivery is dead.
+type GaveUp string
+
+// Why a delivery is dead.
+const (
+	GaveUpPermanent GaveUp = "permanent"    // its subscriber said that no attempt will do, or none can be made
+	GaveUpAttempts  GaveUp = "max_attempts" // they were used up
+	GaveUpAge       GaveUp = "max_age"      // it was used up
+)
 
 // RunDelivery is a delivery with what it tells of its run.
 type RunDelivery struct {
@@ -226,8 +238,8 @@ type RunDelivery struct {
 type DeliveryFilter struct {
 	Status   DeliveryStatus `json:"status,omitempty"` // pending or dead
 	RunID    RunID          `json:"run_id,omitempty"`
-	Workflow WorkflowName   `json:"workflow,omitempty"`
-	To       string         `json:"to,omitempty"` // exactly what Notify.To gives
+	Workflow WorkflowName   `json:"workflow,omitempty"` // or program:NAME, or program:NAME@VERSION, for the runs of a program
+	To       string         `json:"to,omitempty"`       // exactly what Notify.To gives
 }
 
 // DeliveryListRequest asks for deliveries that did not succeed at once, and are

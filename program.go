@@ -18,6 +18,7 @@ const (
 	EntryValue   EntryKind = "value"   // the body fixed a value
 	EntryUndo    EntryKind = "undo"    // the body has undone a step
 	EntryMeta    EntryKind = "meta"    // the body changed metadata: of self, parent or root, as the id says
+	EntryPanic   EntryKind = "panic"   // the body broke in the last drive that it has, and is to undo what it did
 	EntryStop    EntryKind = "stop"    // somebody asked the run to stop
 )
 
@@ -84,6 +85,7 @@ type RecordReply struct {
 	Partial bool    `json:"partial,omitempty"` // New did not fit: read the journal
 	Driving bool    `json:"driving"`           // the drive goes on, also where it asked to park
 	Stop    *string `json:"stop,omitempty"`    // somebody asked the run to stop, for this reason
+	Last    bool    `json:"last,omitempty"`    // if the body breaks now, it is not driven again
 }
 
 // DriveRequest asks a process to drive a program.
@@ -102,6 +104,7 @@ type DriveRequest struct {
 	From       int               `json:"from,omitempty"`    // the first number of Journal; 0: 1
 	Partial    bool              `json:"partial,omitempty"` // read input and journal: they did not fit, or somebody else may have been asked
 	Stop       *string           `json:"stop,omitempty"`
+	Last       bool              `json:"last,omitempty"` // if the body breaks in this drive, it is not driven again
 	Parent     *CallID           `json:"parent,omitempty"`
 	Tags       map[string]string `json:"tags,omitempty"`
 	Started    time.Time         `json:"started_at"`

@@ -165,14 +165,16 @@ type Note struct {
 }
 
 // Outcome is what is told of a terminal run. All deliveries of one outcome to
-// one subscriber carry the same bytes.
+// one subscriber carry the same bytes. Of a run that completed with a result that
+// is too large to be told, or gone, the result is null, and the error says so: look
+// at the error first.
 type Outcome struct {
 	DeliveryID DeliveryID        `json:"delivery_id"`
 	RunID      RunID             `json:"run_id"`
 	Workflow   WorkflowName      `json:"workflow,omitempty"`
 	Status     Status            `json:"status"`
 	Result     json.RawMessage   `json:"result"` // null unless the run completed
-	Error      *Error            `json:"error"`  // null if the run completed, and never null otherwise
+	Error      *Error            `json:"error"`  // null if the run completed, unless its result cannot be told; never null otherwise
 	StartedAt  time.Time         `json:"started_at"`
 	EndedAt    time.Time         `json:"ended_at"`
 	Tags       map[string]string `json:"tags,omitempty"`

@@ -6,8 +6,8 @@ import (
 )
 
 // Warnings tells of what is valid, and may not be meant: nodes that the output
-// needs in no way, and then hooks whose callers are to be answered, but by no
-// node. Each are in the order of their ids, and have no lines. It is nil where
+// needs in no way, hooks whose callers are to be answered, but by no node, and waits
+// that share a name and have different schemas. Each are in the order of their ids, and have no lines. It is nil where
 // there is nothing to say, and for a definition that Validate refuses it may
 // miss some.
 func (d *Definition) Warnings() []Problem {

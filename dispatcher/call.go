@@ -58,31 +58,6 @@ func (d *Dispatcher) failCall(e *machine.Effect, why *drover.Error, done func(er
 	}, done)
 }
 
-// cancel tells the instances of a function that a call, or for "" every call,
-// of a run is not wanted any more. Nobody may be there to hear it.
-func (d *Dispatcher) cancel(run drover.RunID, function drover.FunctionName, call string) error {
-	return d.opts.Conn.Publish(d.opts.Names.Cancel(run, function), []byte(call))
-}
-
-// withdraw takes the calls of a run out of the queue, and tells who has taken
-// some already. It goes function by function: deliveries of the run's outcome to
-// functions are queued under the same run, and must stay.
-func (d *Dispatcher) withdraw(ctx context.Context, e *machine.Effect) error {
-	stream, err := d.callStream(ctx)
-	if err != nil {
-		return unavailable(err)
-	}
-	for _, function := range e.Functions {
-		if err := stream.Purge(ctx, jetstream.WithPurgeSubject(d.opts.Names.Call(e.Run, function))); err != nil {
-			return unavailable(err)
-		}
-		if err := d.cancel(e.Run, function, ""); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // callStream finds the work queue.
 func (d *Dispatcher) callStream(ctx context.Context) (jetstream.Stream, error) {
 	if found := d.calls.Load(); found != nil {

@@ -93,6 +93,10 @@ const (
 	loadBytes   = 1 << 20
 )
 
+// driveWorkers is how many drives are looked for in the queue at the same time. They
+// are not slow workers, as one of those may be waiting for a drive.
+const driveWorkers = 16
+
 // quietLines is how many lines a second are logged of what anyone may cause.
 const quietLines = 10
 
@@ -108,6 +112,7 @@ type Dispatcher struct {
 	queue     *queue         // what is to be published: short tasks, in order, on one goroutine
 	slow      *queue         // what waits for answers
 	claims    *queue         // claims and releases of hooks
+	lost      *queue         // drives that may be queued already
 	claimant  *hook.Claimant // nil: there are no hooks
 	logs      *runLogs
 	ends      context.Context // of what changes hooks
@@ -144,6 +149,7 @@ func New(opts Options) (*Dispatcher, error) {
 		queue:  newQueue(),
 		slow:   newQueue(),
 		claims: newQueue(),
+		lost:   newQueue(),
 		runs:   map[drover.RunID][]*batch{},
 		sights: sightings{of: map[drover.FunctionName]*sighting{}},
 	}
@@ -187,6 +193,9 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	for range slowWorkers {
 		senders.Go(d.slow.work)
 	}
+	for range driveWorkers {
+		senders.Go(d.lost.work)
+	}
 	var delivering sync.WaitGroup
 	delivering.Go(func() { undelivered = d.deliverer.Run(ctx) })
 	err = d.functions.Run(ctx)
@@ -200,6 +209,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.queue.close()
 	d.slow.close()
 	d.claims.close()
+	d.lost.close()
 	senders.Wait()
 	return errors.Join(err, undelivered)
 }

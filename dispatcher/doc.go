@@ -24,7 +24,11 @@
 //   - Nothing here blocks its caller, nor waits for one run before another.
 //   - The batches of one run are performed in the order in which they were
 //     given, each after the end of the one before. Within a batch there is no
-//     order, but among the effects of hooks.
+//     order, but among the effects of hooks, and around what takes something
+//     back: a cancel, a withdraw or a stop comes after the calls, drives and
+//     starts before it, and before those behind it.
+//   - A cancel takes its call out of the queue, and no other: a call that nobody
+//     has pulled by then is never performed.
 //   - A batch ends exactly once: with nil when all of it has happened, or with
 //     the first error, and then it is to be given again as a whole. Every
 //     effect may happen twice: a repeated call is fenced by its attempt, a
@@ -40,8 +44,10 @@
 //
 // # What may not be assumed
 //
-// A cancel is a core message: it may be lost, and the call then goes on to its
-// deadline. A call that was taken out of the queue may be running already. A
+// Whoever performs a call hears of a cancel by a core message: it may be lost, and
+// the call then goes on to its deadline. A call that was taken out of the queue may
+// be running already; and one whose publish had failed, as its answer was lost, may
+// reach the queue after it was taken back. A
 // built-in call may be performed twice, after a crash or a lost connection; the
 // other side tells repeats by the header Idempotency-Key (HTTP) or Drover-Call
 // (NATS), and a subscriber by Drover-Delivery.

@@ -23,18 +23,31 @@ const keptTime = time.Second
 // drive asks for a drive of a program: the process that has its body in memory,
 // else any by the queue.
 func (d *Dispatcher) drive(e *machine.Effect, in input, done func(error)) {
-	if e.Inbox == "" || d.opts.Names.Foreign(e.Inbox) != nil || !d.mayAsk(&d.asking) {
+	switch {
+	case e.Again && e.Inbox == "":
+		d.lost.push(func() { d.driveAgain(e, in, done) })
+	case e.Inbox == "" || d.opts.Names.Foreign(e.Inbox) != nil || !d.mayAsk(&d.asking):
 		d.queueDrive(e, in, done)
+	default:
+		go func() {
+			defer d.leave(&d.asking)
+			if !d.kept(e) {
+				d.queue.push(func() { d.queueDrive(e, in, done) })
+				return
+			}
+			done(nil)
+		}()
+	}
+}
+
+// driveAgain queues a drive that was asked for before, unless the queue has it: a run
+// that nobody serves would fill it.
+func (d *Dispatcher) driveAgain(e *machine.Effect, in input, done func(error)) {
+	if there, err := d.isQueued(e.Call); there || err != nil {
+		done(err)
 		return
 	}
-	go func() {
-		defer d.leave(&d.asking)
-		if !d.kept(e) {
-			d.queue.push(func() { d.queueDrive(e, in, done) })
-			return
-		}
-		done(nil)
-	}()
+	d.queue.push(func() { d.queueDrive(e, in, done) })
 }
 
 // maxAsking is how many processes are asked at a time whether they have a body in
@@ -102,7 +115,7 @@ func (d *Dispatcher) queueDrive(e *machine.Effect, in input, done func(error)) {
 	}
 	msg := d.callMessage(e.Call, data)
 	// A copy would be another drive of the same number, with an old journal.
-	msg.Header.Set(subjects.HeaderMessageID, e.Call.ID.String())
+	msg.Header.Set(subjects.HeaderMessageID, subjects.MessageID(e.Call.ID.String(), req.Started))
 	d.orElse(msg, done, func() {
 		req.Input, req.Journal, req.Partial = nil, nil, true
 		small, err := rawjson.Encode(&req)

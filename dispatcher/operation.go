@@ -32,6 +32,15 @@ func (d *Dispatcher) Schedule(run drover.RunID, at time.Time, applied uint64, do
 	}, done)
 }
 
+// Unschedule has the server forget a wake-up that is not due yet, if it knows of
+// it: what replaces it is gone after a second. Only memory is lost where that fails.
+func (d *Dispatcher) Unschedule(run drover.RunID, applied uint64) {
+	d.later(&nats.Msg{
+		Subject: d.opts.Names.Timer(run, applied),
+		Header:  nats.Header{subjects.HeaderRollup: {"sub"}, subjects.HeaderTTL: {"1s"}},
+	}, func(error) {})
+}
+
 // Dead keeps a command of a partition that could not be folded. A payload that
 // does not fit is left out, and the error says so.
 func (d *Dispatcher) Dead(partition int, letter drover.DeadLetter, done func(error)) {

@@ -58,7 +58,7 @@ func cut(s string, n int) string {
 func (d *Dispatcher) outcome(e *machine.Effect, in input, done func(error)) {
 	header := nats.Header{
 		subjects.HeaderDelivery:  {string(e.Outcome.DeliveryID)},
-		subjects.HeaderMessageID: {string(e.Run) + ":terminal"},
+		subjects.HeaderMessageID: {subjects.MessageID(string(e.Outcome.DeliveryID), e.Outcome.StartedAt)},
 	}
 	d.told(&nats.Msg{Subject: d.opts.Names.Done(e.Outcome.Workflow, e.Run), Header: header}, e, in, done)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -63,22 +64,29 @@ func (d *Dispatcher) Perform(effects []machine.Effect, done func(error)) {
 }
 
 // start performs a batch: what can be sent at once is, what needs an answer of
-// the server first goes to the slow workers.
+// the server first goes to the slow workers, and what takes something back stays in
+// its place among calls and starts.
 func (d *Dispatcher) start(b *batch) {
 	b.left.Store(1)
-	var slow, hooks []*machine.Effect
+	var slow, hooks, line []*machine.Effect
+	back := slices.ContainsFunc(b.effects, takesBack)
 	for i := range b.effects {
 		e := &b.effects[i]
-		if ofHook(e.Kind) {
+		switch {
+		case ofHook(e.Kind):
 			hooks = append(hooks, e)
-			continue
-		}
-		if e.Kind == machine.EffectWithdraw || e.Value.Key != "" && e.Kind != machine.EffectDrive {
+		case back && inLine(e):
+			line = append(line, e)
+		case loads(e):
 			slow = append(slow, e)
-			continue
+		default:
+			b.left.Add(1)
+			d.act(e, input{json: e.Value.JSON}, func(err error) { d.part(b, err) })
 		}
+	}
+	if len(line) > 0 {
 		b.left.Add(1)
-		d.act(e, input{json: e.Value.JSON}, func(err error) { d.part(b, err) })
+		d.slow.push(func() { d.part(b, d.actInLine(line)) })
 	}
 	if len(hooks) > 0 {
 		b.left.Add(1)
@@ -128,6 +136,10 @@ func (d *Dispatcher) part(b *batch, err error) {
 	d.inflight.Done()
 }
 
+// loads reports whether the value of an effect has to be read first. That of a drive
+// is read by whoever takes it.
+func loads(e *machine.Effect) bool { return e.Value.Key != "" && e.Kind != machine.EffectDrive }
+
 // actSlowly performs effects that need answers of the server first, and waits
 // for their end, so that few values are in memory at any time.
 func (d *Dispatcher) actSlowly(effects []*machine.Effect) error {
@@ -151,7 +163,7 @@ func (d *Dispatcher) actOn(effects []*machine.Effect) error {
 	defer cancel()
 	var keys []string
 	for _, e := range effects {
-		if e.Value.Key != "" {
+		if loads(e) {
 			keys = append(keys, e.Value.Key)
 		}
 	}
@@ -164,12 +176,8 @@ func (d *Dispatcher) actOn(effects []*machine.Effect) error {
 	}
 	ends := make(chan error, len(effects))
 	for _, e := range effects {
-		if e.Kind == machine.EffectWithdraw {
-			ends <- d.withdraw(ctx, e)
-			continue
-		}
 		in := input{json: e.Value.JSON}
-		if key := e.Value.Key; key != "" {
+		if key := e.Value.Key; loads(e) {
 			var ok bool
 			if in.json, ok = values[key]; !ok {
 				in.gone = key
@@ -191,14 +199,10 @@ func (d *Dispatcher) act(e *machine.Effect, in input, done func(error)) {
 	switch e.Kind {
 	case machine.EffectCall:
 		d.call(e, in, done)
-	case machine.EffectCancel:
-		done(d.cancel(e.Run, e.Call.Function, e.Call.ID.String()))
 	case machine.EffectStart:
 		d.startChild(e, in, done)
 	case machine.EffectMeta:
 		d.send(e.To, drover.VerbMeta, e.Meta, done)
-	case machine.EffectStop:
-		d.send(e.To, drover.VerbStop, e.Stop, done)
 	case machine.EffectTell:
 		d.tell(e, in, done)
 	case machine.EffectDone:
@@ -223,7 +227,7 @@ func (d *Dispatcher) act(e *machine.Effect, in input, done func(error)) {
 	case machine.EffectRespond:
 		d.respond(e, in)
 		done(nil)
-	case machine.EffectWithdraw, machine.EffectClaim, machine.EffectRelease, machine.EffectHandOver:
+	case machine.EffectCancel, machine.EffectWithdraw, machine.EffectStop, machine.EffectClaim, machine.EffectRelease, machine.EffectHandOver:
 		done(drover.Errorf(drover.CodeInternal, "the effect %q of run %s must be performed slowly", e.Kind, e.Run))
 	default:
 		done(drover.Errorf(drover.CodeInternal, "run %s has an effect of the unknown kind %q: a newer worker decided it", e.Run, e.Kind))

@@ -78,7 +78,7 @@ func TestEffectsBecomeMessages(t *testing.T) {
 			},
 			stored("p", "child"), nil, `{"call":"p/sub@1","token":"ct","child":"c1","status":"completed","result":"big"}`,
 		},
-		{"done", done, "drover.done.wf.r1", map[string]string{"Drover-Delivery": "r1:terminal:0", "Nats-Msg-Id": "r1:terminal"}, outcome},
+		{"done", done, "drover.done.wf.r1", map[string]string{"Drover-Delivery": "r1:terminal:0", "Nats-Msg-Id": "r1:terminal:0@1000"}, outcome},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			stream := f.names.Commands()

@@ -16,7 +16,7 @@ import (
 // Call is what a handler may know of the call that it performs.
 type Call struct {
 	// ID is the same each time the call is delivered. It names the run, the
-	// node and the attempt.
+	// node and the attempt: the next attempt has another one.
 	ID drover.CallID
 	// Function is the name of the function.
 	Function drover.FunctionName
@@ -36,13 +36,14 @@ type Call struct {
 // it once more while it runs.
 type call struct {
 	Call
-	token   string
-	session func() string // nil for a message function
-	input   []byte
-	message atomic.Pointer[nats.Msg]
-	end     context.CancelCauseFunc
-	send    func(ctx context.Context, progress json.RawMessage) error
-	last    atomic.Pointer[json.RawMessage] // progress
+	token    string
+	session  func() string // nil for a message function
+	input    []byte
+	message  atomic.Pointer[nats.Msg]
+	delivery *nats.MsgMetadata // of a message function
+	end      context.CancelCauseFunc
+	send     func(ctx context.Context, progress json.RawMessage) error
+	last     atomic.Pointer[json.RawMessage] // progress
 }
 
 // key tells a call from others: also from one that somebody forged, who does

@@ -29,7 +29,9 @@
 // A call may be performed more than once, even at the same time: when its
 // instance was cut off and could not say that it is alive, or was lost after
 // its work and before its result was durable. [Info] gives the id of the call,
-// which is the same each time and makes a good idempotency key.
+// which is the same each time. It is that of one attempt, however: an attempt that
+// timed out may have done its work, and the next one has another id. The id with an
+// Attempt of 0 is that of all attempts, and makes a good idempotency key.
 //
 // A result that comes after the deadline, or after the run has ended, changes
 // nothing.

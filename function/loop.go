@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,7 +32,8 @@ const (
 	maxWaiting   = 100_000                // requests for calls, of all instances
 	joinFirst    = 100 * time.Millisecond // between tries to reach the queue, doubling
 	joinAtMost   = 2 * time.Second
-	joinPatience = 5 * time.Second // of one try
+	joinPatience = 5 * time.Second     // of one try
+	versionGone  = 30 * 24 * time.Hour // after which the server forgets the queue of a version of a program that nobody serves, but not what is in it
 )
 
 // loop serves one function. Its run goroutine alone reads the queue and counts
@@ -66,6 +68,7 @@ type loop struct {
 
 	mu       sync.Mutex
 	inFlight map[string]*call // by call.key; of message functions by ack subject
+	latest   map[uint64]*call // of message functions, by sequence of the queue: the latest delivery of each message
 	busy     int              // handlers that have not returned
 }
 
@@ -81,6 +84,7 @@ func newLoop(s *Server, f *Function, asked func()) *loop {
 		drained:  make(chan struct{}),
 		inbox:    s.nc.NewInbox(),
 		inFlight: map[string]*call{},
+		latest:   map[uint64]*call{},
 	}
 	return l
 }
@@ -299,9 +303,21 @@ func (l *loop) createConsumer(ctx context.Context) error {
 		MaxDeliver:    -1,
 		MaxAckPending: maxPending,
 		MaxWaiting:    maxWaiting,
+
+		InactiveThreshold: l.inactivity(),
 	})
 	if errors.Is(err, jetstream.ErrConsumerExists) {
 		return nil
 	}
 	return err
+}
+
+// inactivity is how long nobody has to ask for calls until the server forgets the
+// consumer; 0: for ever. There is a new version of a program with each deployment,
+// and its consumer costs a cluster as much as one that is used.
+func (l *loop) inactivity() time.Duration {
+	if version, ok := strings.CutPrefix(string(l.f.Name), "program."); ok && strings.Contains(version, ".") {
+		return versionGone
+	}
+	return 0
 }

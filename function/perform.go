@@ -46,6 +46,11 @@ func (l *loop) start(key string, c *call) {
 		return
 	}
 	l.inFlight[key] = c
+	if c.delivery != nil {
+		if of := c.delivery.Sequence.Stream; l.latest[of] == nil || l.latest[of].delivery.NumDelivered < c.delivery.NumDelivered {
+			l.latest[of] = c
+		}
+	}
 	l.busy++
 	ctx := context.WithValue(l.calls, callKey{}, c)
 	if c.token != "" {
@@ -303,7 +308,26 @@ func (l *loop) beat(c *call) (stop func()) {
 func (l *loop) newMessage(m *nats.Msg) *call {
 	c := &call{Call: Call{Function: l.f.Name, Instance: l.opts.Instance}}
 	c.message.Store(m)
+	c.delivery, _ = m.Metadata()
 	return c
+}
+
+// mayAnswer reports whether the answer of a delivery is that of its message: no later
+// one is, or was, in hand here. The server takes an ack for the message whichever
+// delivery it is of, so that of one that was given up would leave the later one with
+// nobody to replace it.
+func (l *loop) mayAnswer(c *call) bool {
+	if c.delivery == nil {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := c.delivery.Sequence.Stream
+	if l.latest[of] != c {
+		return false
+	}
+	delete(l.latest, of)
+	return true
 }
 
 // handle runs the handler of a message function.
@@ -315,6 +339,7 @@ func (l *loop) handle(ctx context.Context, key string, c *call) {
 		}
 		l.release()
 		switch {
+		case !l.mayAnswer(c):
 		case err == nil:
 			l.answer(m, ackDone)
 		case context.Cause(ctx) != nil:

@@ -50,7 +50,7 @@ func (d *definitions) Lookup(ctx context.Context, name drover.WorkflowName) (dro
 		return "", err
 	}
 	if !e.there() {
-		return "", drover.Errorf(drover.CodeNotFound, "no workflow is registered as %q: put its definition under that name", name)
+		return "", drover.Errorf(drover.CodeNotFound, "no workflow is registered as %q: put its definition under that name, with `drover definition put FILE`", name)
 	}
 	return drover.Hash(e.Data), nil
 }

@@ -3,7 +3,6 @@ package kv_test
 import (
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/droverhq/drover"
@@ -16,8 +15,8 @@ import (
 // The list of a fleet whose subscribers come and go does not grow: what was
 // unlisted is gone from the disk soon.
 func TestUnlistedKeysLeaveTheServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store, js := open(t, natstest.New(t), topology.Settings{})
+	natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
+		store, js := open(t, server, topology.Settings{})
 		done := make(chan error, 200)
 		for i := range 100 {
 			key := subjects.DeliveryKey("x", i, "run", 0)

@@ -267,6 +267,8 @@ type Partition struct {
 	Worker   string `json:"worker,omitempty"` // "": nobody
 	Epoch    uint64 `json:"epoch"`            // grows with every change of owner
 	Cursor   uint64 `json:"cursor"`           // everything before this sequence of the log is done
+	Last     uint64 `json:"last,omitempty"`   // the latest sequence that was read; 0: it is not known
+	Stored   int64  `json:"stored,omitempty"` // when the log stored it, in nanoseconds
 	Revision uint64 `json:"-"`                // 0: not there
 }
 

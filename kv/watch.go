@@ -28,6 +28,7 @@ func (f *fleet) WatchMembers(ctx context.Context, changed func([]Member)) error 
 }
 
 func (f *fleet) WatchPartitions(ctx context.Context, changed func([]Partition)) error {
+	known := map[string]Partition{} // or each checkpoint would have all partitions decoded
 	return f.watch(ctx, subjects.PartitionKeys(), func(all map[string]Record) {
 		list := make([]Partition, 0, len(all))
 		for key, rec := range all {
@@ -35,8 +36,12 @@ func (f *fleet) WatchPartitions(ctx context.Context, changed func([]Partition)) 
 			if !ok {
 				continue
 			}
-			// One that cannot be read has no owner; to take it will say why.
-			p, _ := partition(number, entry{Record: rec})
+			p, ok := known[key]
+			if !ok || p.Revision != rec.Revision {
+				// One that cannot be read has no owner; to take it will say why.
+				p, _ = partition(number, entry{Record: rec})
+				known[key] = p
+			}
 			list = append(list, p)
 		}
 		slices.SortFunc(list, func(a, b Partition) int { return cmp.Compare(a.Number, b.Number) })

@@ -1,6 +1,11 @@
 package subjects
 
-import "github.com/droverhq/drover"
+import (
+	"strconv"
+	"time"
+
+	"github.com/droverhq/drover"
+)
 
 // The headers of commands, calls and deliveries.
 const (
@@ -39,6 +44,7 @@ const (
 	HeaderScheduleTarget  = "Nats-Schedule-Target"                // timer: the subject to publish on
 	HeaderExpectedSubject = "Nats-Expected-Last-Subject-Sequence" // revision check
 	HeaderTTL             = "Nats-TTL"                            // lease
+	HeaderRollup          = "Nats-Rollup"                         // what a message replaces: sub is all under its subject
 	HeaderMessageID       = "Nats-Msg-Id"                         // dropped repeats
 	HeaderOperation       = "KV-Operation"                        // PURGE, DEL
 	HeaderMarker          = "Nats-Marker-Reason"                  // on what the server leaves of an expired key
@@ -53,6 +59,14 @@ const (
 	HeaderBatchSequence   = "Nats-Batch-Sequence"                 // place in the batch, from 1
 	HeaderBatchCommit     = "Nats-Batch-Commit"                   // 1: the last one
 )
+
+// MessageID is the HeaderMessageID of what a run publishes under an id, such as that
+// of a delivery. A run id may be used anew, so it says as well when the run started:
+// the same whoever repeats it and however late, and no repeat of what an earlier run
+// with this id has published.
+func MessageID(id string, started time.Time) string {
+	return id + "@" + strconv.FormatInt(started.UnixMilli(), 10)
+}
 
 // The functions that every worker serves itself. No user may name one.
 const (

@@ -100,6 +100,9 @@ func (n Names) Timer(run drover.RunID, applied uint64) string {
 	return n.prefix + ".timer." + string(run) + "." + strconv.FormatUint(applied, 10)
 }
 
+// TimersOf matches every Timer of a run.
+func (n Names) TimersOf(run drover.RunID) string { return n.prefix + ".timer." + string(run) + ".*" }
+
 // TimerAll matches every Timer.
 func (n Names) TimerAll() string { return n.prefix + ".timer.*.*" }
 
@@ -108,6 +111,9 @@ func (n Names) TimerAll() string { return n.prefix + ".timer.*.*" }
 func (n Names) Call(run drover.RunID, function drover.FunctionName) string {
 	return n.prefix + ".call." + string(run) + "." + string(function)
 }
+
+// CallsOf matches every Call of a run.
+func (n Names) CallsOf(run drover.RunID) string { return n.prefix + ".call." + string(run) + ".>" }
 
 // CallAll matches every Call.
 func (n Names) CallAll() string { return n.prefix + ".call.>" }

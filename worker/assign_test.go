@@ -2,7 +2,11 @@ package worker
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+
+	"github.com/droverhq/drover/internal/topology"
+	"github.com/droverhq/drover/kv"
 )
 
 func TestAssignGivesEqualSharesAndMovesFew(t *testing.T) {
@@ -40,5 +44,23 @@ func TestAssignWithoutMembersOwnsNothing(t *testing.T) {
 		if m != "" {
 			t.Errorf("partition %d belongs to %q", n, m)
 		}
+	}
+}
+
+// A lease that is renewed changes nobody's partitions, and costs no assignment: it
+// would be a hash for each member and partition, each second, for each member.
+func TestARenewalAssignsNothingAnew(t *testing.T) {
+	m := &member{Worker: &Worker{settings: topology.Settings{Partitions: 8}}, live: map[string]bool{}}
+	two := []kv.Member{{ID: "a", Revision: 1}, {ID: "b", Revision: 2}}
+	m.members(two)
+	first := &m.should[0]
+	two[0].Revision = 3
+	m.members(two)
+	if first != &m.should[0] {
+		t.Error("it is assigned anew")
+	}
+	m.members(two[:1])
+	if slices.Contains(m.should, "b") {
+		t.Errorf("one that left should own some: %v", m.should)
 	}
 }

@@ -16,7 +16,8 @@
 //
 // A worker that is asked to stop finishes what is under way, makes every
 // wake-up durable, saves its cursors and gives its partitions back, so that the
-// next owner goes on within milliseconds and repeats nothing. What cannot be
+// next owner goes on within milliseconds and repeats nothing, but for HTTP and NATS
+// requests of nodes that run on for more than 5 s, which are made again. What cannot be
 // finished within DrainTimeout, such as a run whose record is of a later version,
 // is left to the next owner as it is. A worker that is
 // killed is missed when its lease runs out; its partitions are then read again

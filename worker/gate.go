@@ -13,7 +13,7 @@ const (
 	minRead     = 64 << 10
 	queuedBytes = 64 << 20 // of commands that were read and are not committed
 	minQueued   = 256 << 10
-	keptBytes   = 256 << 20 // of runs that nothing happens to
+	keptBytes   = 256 << 20 // of runs
 	minKept     = 1 << 20
 )
 
@@ -39,11 +39,12 @@ type gate struct {
 	cond   sync.Cond
 	unread load // on its way from the reader to the owner
 	queued load // with the owner, and not committed
+	room   int  // commands that may be on their way: for each there may be a run to come
 	broken bool
 }
 
 func newGate(bytes int) *gate {
-	g := &gate{bytes: bytes}
+	g := &gate{bytes: bytes, room: maxQueued}
 	g.cond.L = &g.mu
 	return g
 }
@@ -60,16 +61,17 @@ func (g *gate) enter(bytes int) {
 }
 
 func (g *gate) full() bool {
-	return g.unread.commands+g.queued.commands >= maxQueued || g.unread.bytes+g.queued.bytes >= g.bytes
+	return g.unread.commands >= g.room || g.unread.commands+g.queued.commands >= maxQueued || g.unread.bytes+g.queued.bytes >= g.bytes
 }
 
-// set says what has arrived of what passed, and what the owner has to do.
-func (g *gate) set(arrived, queued load) {
+// set says what has arrived of what passed, what the owner has to do, and for how
+// many more commands it has room.
+func (g *gate) set(arrived, queued load, room int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.unread.commands -= arrived.commands
 	g.unread.bytes -= arrived.bytes
-	g.queued = queued
+	g.queued, g.room = queued, room
 	if !g.full() {
 		g.cond.Broadcast()
 	}

@@ -54,14 +54,15 @@ func (w *Worker) chore(ctx context.Context, every time.Duration, do func() error
 }
 
 // purgeCommands removes the commands that the saved cursors of own partitions
-// have passed. purged says up to where that was done. Timers are in the same
+// have passed, but for the last one that was read, and nothing where that is not
+// there any more. purged says up to where that was done. Timers are in the same
 // stream, and stay.
 func (w *Worker) purgeCommands(ctx context.Context, purged map[int]uint64) error {
 	w.mu.Lock()
-	todo := map[int]uint64{}
-	for n, cursor := range w.cursors {
-		if cursor > purged[n] {
-			todo[n] = cursor
+	todo := map[int]kv.Partition{}
+	for n, saved := range w.saved {
+		if keep(saved) != purged[n] {
+			todo[n] = saved
 		}
 	}
 	w.mu.Unlock()
@@ -72,13 +73,20 @@ func (w *Worker) purgeCommands(ctx context.Context, purged map[int]uint64) error
 	if err != nil {
 		return err
 	}
-	for n, cursor := range todo {
+	for n, saved := range todo {
 		begun := time.Now()
-		err := stream.Purge(ctx, jetstream.WithPurgeSubject(w.names.CommandsOf(n)), jetstream.WithPurgeSequence(cursor))
+		there, err := w.stands(ctx, anchorOf(saved))
 		if err != nil {
 			return err
 		}
-		purged[n] = cursor
+		if !there {
+			continue // its owner will find out, and have another cursor
+		}
+		err = stream.Purge(ctx, jetstream.WithPurgeSubject(w.names.CommandsOf(n)), jetstream.WithPurgeSequence(keep(saved)))
+		if err != nil {
+			return err
+		}
+		purged[n] = keep(saved)
 		// The server holds its log meanwhile, for long where it has a lot: whoever
 		// publishes gets as much of the time.
 		select {
@@ -88,6 +96,14 @@ func (w *Worker) purgeCommands(ctx context.Context, purged map[int]uint64) error
 		}
 	}
 	return nil
+}
+
+// keep is the first sequence of a partition that is not to be purged.
+func keep(p kv.Partition) uint64 {
+	if p.Last == 0 {
+		return p.Cursor
+	}
+	return min(p.Cursor, p.Last)
 }
 
 // cleanRuns removes runs that ended longer ago than the retention. Records come in
@@ -153,7 +169,7 @@ func (w *Worker) halfRemoved(ctx context.Context) ([]oldRun, error) {
 func (w *Worker) owns(partition int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, mine := w.cursors[partition]
+	_, mine := w.saved[partition]
 	return mine
 }
 
@@ -163,6 +179,7 @@ func (w *Worker) owns(partition int) bool {
 // that a run owes has happened once the cursor is past what it has applied.
 func (w *Worker) oldRuns(ctx context.Context, until machine.Millis, cursors map[int]uint64) ([]oldRun, error) {
 	var old []oldRun
+	present := until + machine.Millis(time.Duration(w.settings.Retention).Milliseconds())
 	turns := map[string]bool{} // those that have their turn next time
 	for _, run := range w.failed {
 		turns[run.key] = true
@@ -178,10 +195,10 @@ func (w *Worker) oldRuns(ctx context.Context, until machine.Millis, cursors map[
 		if err != nil {
 			return true // another version's, or broken: not ours to remove
 		}
-		if s.Now > until {
-			return false
+		if s.Now > until { // the first young one; but a leap of the server's clock may have put others in front
+			return s.Now > present
 		}
-		if s.Terminal() && s.Ended <= until && told(s, until) && s.Applied < cursors[w.partition(s.Run)] {
+		if s.Terminal() && s.Ended <= until && told(s, until) && s.Position() < cursors[w.partition(s.Run)] {
 			old = append(old, w.oldRunOf(key, rec, s))
 		}
 		return len(old) < maxRemoved

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/droverhq/drover/kv"
@@ -25,8 +26,9 @@ type member struct {
 	rest   context.Context //nolint:containedctx // of everything that the member starts
 	self   info
 	lease  kv.Member
-	held   bool // the lease is held
-	active []string
+	held   bool     // the lease is held
+	active []string // sorted
+	should []string // who should own which partition
 	live   map[string]bool
 	parts  map[int]kv.Partition
 	seen   int // of the two watches, how many have told all that there was: bits
@@ -212,7 +214,8 @@ func (m *member) abandon() {
 
 func (m *member) members(list []kv.Member) {
 	m.seen |= sawMembers
-	m.active = m.active[:0]
+	before := m.active
+	m.active = nil
 	clear(m.live)
 	for _, other := range list {
 		var i info
@@ -220,6 +223,11 @@ func (m *member) members(list []kv.Member) {
 		if json.Unmarshal(other.Info, &i) != nil || !i.Leaving {
 			m.active = append(m.active, other.ID)
 		}
+	}
+	// Every renewal comes here, and to compute this costs a hash for each member
+	// and partition.
+	if m.should == nil || !slices.Equal(before, m.active) {
+		m.should = assign(m.active, m.settings.Partitions)
 	}
 }
 
@@ -251,7 +259,7 @@ func (m *member) reconcile() {
 		return
 	}
 	missing, leaving := 0, 0
-	for n, worker := range assign(m.active, m.settings.Partitions) {
+	for n, worker := range m.should {
 		mine := worker == m.id && !m.self.Leaving && m.held
 		t := m.owners[n]
 		switch {
@@ -301,7 +309,10 @@ func (m *member) take(n int) {
 	p.Number, p.Worker = n, m.id
 	p.Epoch++
 	m.async(func() {
-		held, err := m.fleet.Save(m.rest, p)
+		held, err := m.rewound(m.rest, p)
+		if err == nil {
+			held, err = m.fleet.Save(m.rest, held)
+		}
 		m.tell(func() {
 			if err != nil {
 				m.failed(n, "could not be taken", err)
@@ -338,7 +349,7 @@ func (m *member) begin(held kv.Partition) {
 	ctx, cancel := context.WithCancel(m.rest)
 	t := &tenure{owner: newOwner(m.Worker, held), epoch: held.Epoch, cancel: cancel}
 	m.owners[held.Number] = t
-	m.passed(held.Number, held.Cursor)
+	m.passed(held)
 	m.adopt()
 	m.async(func() {
 		err := t.owner.run(ctx)
@@ -355,7 +366,7 @@ func (m *member) begin(held kv.Partition) {
 func (m *member) ended(n int, err error) {
 	delete(m.owners, n)
 	m.mu.Lock()
-	delete(m.cursors, n)
+	delete(m.saved, n)
 	m.mu.Unlock()
 	switch {
 	case err == nil || errors.Is(err, context.Canceled):

@@ -19,6 +19,7 @@ const (
 	checkpointEvery = time.Second
 	ownerSleep      = time.Minute            // while nothing is to be done; what happens wakes it
 	releaseAgain    = 200 * time.Millisecond // after the partition could not be given back
+	trickleEvery    = 100 * time.Millisecond // a command is taken, although there is no room
 )
 
 // errLost is why an owner stops when its partition has another one.
@@ -35,9 +36,12 @@ type owner struct {
 	room  *gate         // holds the reader back
 
 	held  kv.Partition // what the fleet's bucket says: epoch, cursor, revision
+	last  anchor       // the latest command that was read
 	saved time.Time    // when a checkpoint was last begun
 	busy  bool         // a checkpoint is under way
 	lost  error
+
+	trickled time.Time // the last command was taken for which there was no room
 }
 
 // event is a message, the end of an operation, or of a checkpoint.
@@ -57,6 +61,7 @@ func newOwner(w *Worker, held kv.Partition) *owner {
 		drain: make(chan struct{}),
 		room:  newGate(w.share(queuedBytes, minQueued)),
 		held:  held,
+		last:  anchorOf(held),
 		saved: time.Now(),
 	}
 	quiet := o.log.Sample(w.quiet)
@@ -116,6 +121,7 @@ func (o *owner) run(ctx context.Context) error {
 		case <-timer.C:
 			o.p.Advance(time.Now())
 			o.perform(ctx)
+			o.makeRoom(load{})
 		case <-late:
 			hurry = true
 			o.log.Warn().Uint64("cursor", o.p.Cursor()).Msg("not all of the partition could be finished in time, the next owner goes on with it")
@@ -147,13 +153,23 @@ func (o *owner) handle(ctx context.Context, events []event, draining bool) {
 			arrived.bytes += len(e.msg.Data)
 			if !draining {
 				o.p.Receive(*e.msg)
+				o.last = anchor{e.msg.Seq, e.msg.At.UnixNano()}
 			}
 		}
 	}
 	o.perform(ctx)
+	o.makeRoom(arrived)
+}
+
+// makeRoom lets as many commands come as there is room for.
+func (o *owner) makeRoom(arrived load) {
 	var queued load
 	queued.commands, queued.bytes = o.p.Queued()
-	o.room.set(arrived, queued)
+	room := o.p.Room()
+	if room == 0 && time.Since(o.trickled) >= trickleEvery {
+		room, o.trickled = 1, time.Now()
+	}
+	o.room.set(arrived, queued, room)
 }
 
 // read has the log put into the mailbox, from the cursor, until the function
@@ -161,7 +177,9 @@ func (o *owner) handle(ctx context.Context, events []event, draining bool) {
 func (o *owner) read(ctx context.Context) (stop func()) {
 	r := &reader{
 		w: o.w, n: o.n, next: max(o.held.Cursor, 1), room: o.room, log: o.log,
+		last: o.last,
 		give: func(m *partition.Message) { o.box.put(event{msg: m}) },
+		lost: func() { o.box.put(event{then: func() { o.lost = errRewound }}) },
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -182,6 +200,9 @@ func (o *owner) patience() time.Duration {
 	if o.p.Cursor() != o.held.Cursor && !o.busy {
 		wait = checkpointEvery - time.Since(o.saved)
 	}
+	if o.p.Room() == 0 {
+		wait = min(wait, trickleEvery)
+	}
 	if at, ok := o.p.Next(); ok {
 		wait = min(wait, time.Until(at))
 	}
@@ -195,7 +216,7 @@ func (o *owner) checkpoint(ctx context.Context) {
 	}
 	o.saved = time.Now()
 	next := o.held
-	next.Cursor = o.p.Cursor()
+	next.Cursor, next.Last, next.Stored = o.p.Cursor(), o.last.seq, o.last.at
 	if next.Cursor == o.held.Cursor {
 		return
 	}
@@ -211,7 +232,7 @@ func (o *owner) checkpointed(saved kv.Partition, err error) {
 	switch {
 	case err == nil:
 		o.held = saved
-		o.w.passed(o.n, saved.Cursor)
+		o.w.passed(saved)
 	case errors.Is(err, kv.ErrConflict):
 		o.lost = errLost
 	default:
@@ -223,7 +244,7 @@ func (o *owner) checkpointed(saved kv.Partition, err error) {
 // takes: nobody else takes it while its owner lives.
 func (o *owner) release(ctx context.Context) error {
 	free := o.held
-	free.Worker, free.Cursor = "", o.p.Cursor()
+	free.Worker, free.Cursor, free.Last, free.Stored = "", o.p.Cursor(), o.last.seq, o.last.at
 	for {
 		saved, err := o.w.fleet.Save(ctx, free)
 		switch {

@@ -24,6 +24,8 @@ func (o *owner) perform(ctx context.Context) {
 				plan, err := o.w.plans.resolve(ctx, op.Start, op.Hash)
 				o.end(op, partition.Result{Plan: plan, Err: err})
 			})
+		case partition.OpTrace:
+			o.w.async(func() { o.end(op, partition.Result{Err: o.trace(ctx, op)}) })
 		case partition.OpFetch:
 			o.w.async(func() {
 				o.w.fetches <- struct{}{}
@@ -45,6 +47,8 @@ func (o *owner) perform(ctx context.Context) {
 			o.w.dispatcher.Tick(op.Run, o.ended(op))
 		case partition.OpSchedule:
 			o.w.dispatcher.Schedule(op.Run, op.At, op.Seq, o.ended(op))
+		case partition.OpUnschedule:
+			o.w.dispatcher.Unschedule(op.Run, op.Seq)
 		case partition.OpAnswer:
 			o.w.dispatcher.Answer(op.Reply, answer(op))
 		case partition.OpEvent:

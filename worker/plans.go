@@ -129,7 +129,7 @@ func (c *plans) inline(ctx context.Context, text json.RawMessage) (*machine.Plan
 func recompile(data []byte) (*machine.Plan, error) {
 	var def drover.Definition
 	if err := json.Unmarshal(data, &def); err != nil {
-		return nil, err
+		return nil, drover.Errorf(drover.CodeInvalidDefinition, "what is stored is no definition that this worker can read: %v", err)
 	}
 	return machine.Compile(&def)
 }

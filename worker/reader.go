@@ -28,8 +28,10 @@ type reader struct {
 	w    *Worker
 	n    int
 	next uint64 // the first sequence that it has not given
+	last anchor // the latest that was read, by this one or who had the partition before
 	room *gate
 	give func(*partition.Message)
+	lost func() // called once, where the log does not have last any more: nothing is read then
 	log  zerolog.Logger
 }
 
@@ -52,6 +54,10 @@ func (r *reader) run(ctx context.Context) {
 		}
 		if ctx.Err() != nil || errors.Is(err, errConnected) {
 			continue
+		}
+		if errors.Is(err, errRewound) {
+			r.lost()
+			return
 		}
 		r.log.Warn().Err(err).Msg("the log could not be read, it is tried again")
 		wait := time.NewTimer(pause)
@@ -85,7 +91,12 @@ func (r *reader) read(ctx context.Context, connected <-chan nats.Status) error {
 	if err != nil {
 		return errors.Join(context.Cause(ctx), err)
 	}
-	defer r.w.async(func() { r.forget(cons) })
+	defer r.w.async(func() { r.w.forget(cons) })
+	if there, err := r.w.stands(ctx, r.last); err != nil {
+		return errors.Join(context.Cause(ctx), err)
+	} else if !there {
+		return errRewound // in this order: a consumer in memory does not outlive its server
+	}
 	from, err := newPuller(r.w.js.Conn(), r.w.names.Commands(), cons.CachedInfo().Name, r.w.share(readBytes, minRead)/2, r.w.alone)
 	if err != nil {
 		return err
@@ -109,7 +120,7 @@ func (r *reader) read(ctx context.Context, connected <-chan nats.Status) error {
 			Seq: meta.Sequence.Stream, At: meta.Timestamp, Run: run, Verb: verb,
 			Data: m.Data, Reply: m.Header.Get(subjects.HeaderReply),
 		})
-		r.next = meta.Sequence.Stream + 1
+		r.next, r.last = meta.Sequence.Stream+1, anchor{meta.Sequence.Stream, meta.Timestamp.UnixNano()}
 	}
 }
 
@@ -129,8 +140,8 @@ func (r *reader) consumer(ctx context.Context) (jetstream.Consumer, error) {
 
 // forget deletes a consumer that is not needed any more. Where that fails the
 // server forgets it by itself.
-func (r *reader) forget(cons jetstream.Consumer) {
+func (w *Worker) forget(cons jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = r.w.js.DeleteConsumer(ctx, r.w.names.Commands(), cons.CachedInfo().Name)
+	_ = w.js.DeleteConsumer(ctx, w.names.Commands(), cons.CachedInfo().Name)
 }

@@ -78,7 +78,7 @@ func inOrder(t *testing.T, r *reader, got <-chan *partition.Message, from, to ui
 		if m.Seq != seq || string(m.Data) != fmt.Sprint(seq-1) {
 			t.Fatalf("command %d %q came, want %d", m.Seq, m.Data, seq)
 		}
-		r.room.set(load{1, len(m.Data)}, load{})
+		r.room.set(load{1, len(m.Data)}, load{}, maxQueued)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestLargeCommandsAreRead(t *testing.T) {
 			if want := fmt.Sprint(i); m.Seq != uint64(i+1) || !strings.HasPrefix(string(m.Data), want) || len(m.Data) != len(want)+len(large)*min(i%3, 1) {
 				t.Fatalf("command %d of %d bytes came, want %d", m.Seq, len(m.Data), i+1)
 			}
-			r.room.set(load{1, len(m.Data)}, load{})
+			r.room.set(load{1, len(m.Data)}, load{}, maxQueued)
 		}
 	}
 	if len(w.alone) > 0 {
@@ -177,21 +177,28 @@ func TestTheGateBoundsCommandsAndBytes(t *testing.T) {
 		t.Fatal("one too many has passed")
 	default:
 	}
-	g.set(load{maxQueued, maxQueued}, load{maxQueued, maxQueued}) // they are with the owner
+	g.set(load{maxQueued, maxQueued}, load{maxQueued, maxQueued}, maxQueued) // they are with the owner
 	select {
 	case <-passed:
 		t.Fatal("one has passed although nothing was folded")
 	default:
 	}
-	g.set(load{}, load{maxQueued - 1, 16 << 20})
+	g.set(load{}, load{maxQueued - 1, 16 << 20}, maxQueued)
 	select {
 	case <-passed:
 		t.Fatal("one has passed although there are too many bytes")
 	default:
 	}
-	g.set(load{}, load{})
+	g.set(load{}, load{}, 0)
+	select {
+	case <-passed:
+		t.Fatal("one has passed although there is no room for its run")
+	default:
+	}
+	g.set(load{}, load{}, 1)
 	<-passed
-	g.set(load{}, load{maxQueued, 0})
+	g.set(load{1, 7}, load{}, maxQueued)
+	g.set(load{}, load{maxQueued, 0}, maxQueued)
 	enter(8)
 	g.open()
 	<-passed

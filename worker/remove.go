@@ -19,7 +19,8 @@ import (
 //  1. Its record is retired, over the revision that was found to be old. Of this and
 //     a command that still changes the run, such as a replay of a dead delivery, one
 //     wins. From here on there is no such run for anybody.
-//  2. What it has elsewhere is purged: values, keys of the list, streams.
+//  2. What it has elsewhere is purged: values, keys of the list, streams, timers,
+//     queued calls.
 //  3. What is left of its record is purged. From here on its id may be used anew.
 //
 // Whoever meets a retired record does the last two: the janitor, and the owner of a
@@ -33,6 +34,8 @@ type remains struct {
 	List    uint64   `json:"list,omitempty"`
 	Keys    []string `json:"keys,omitempty"` // of the list
 	Streams uint64   `json:"streams,omitempty"`
+	Timers  uint64   `json:"timers,omitempty"`
+	Calls   uint64   `json:"calls,omitempty"`
 }
 
 // oldRun is a run that is to go, while its record has this revision.
@@ -42,11 +45,15 @@ type oldRun struct {
 	rec     kv.Record // its data only where it is retired
 	listed  []string  // keys
 	program bool
+	lasting bool // it may have timers, and calls that nobody took
 }
 
 // oldRunOf notes what there is to remove of a run that is over.
 func (w *Worker) oldRunOf(key string, rec kv.Record, s *machine.State) oldRun {
-	old := oldRun{run: s.Run, key: key, rec: kv.Record{Revision: rec.Revision}, program: s.Program != nil}
+	old := oldRun{
+		run: s.Run, key: key, rec: kv.Record{Revision: rec.Revision}, program: s.Program != nil,
+		lasting: s.Timer > 0 || s.Kept > 0 || s.Now-s.Created >= lasting,
+	}
 	for i := range s.Notify {
 		if sub := &s.Notify[i]; sub.Listed {
 			old.listed = append(old.listed, delivery.Key(&sub.Notify, w.settings.Partitions, s.Run, i))
@@ -54,6 +61,12 @@ func (w *Worker) oldRunOf(key string, rec kv.Record, s *machine.State) oldRun {
 	}
 	return old
 }
+
+// lasting is how long a run lives before it may have timers, and that none of its
+// attempts failed meanwhile: to remove what most runs do not have costs as much as
+// the rest. Few runs with a shorter life leave a timer nevertheless, as their
+// worker ended under them; it finds no run when it is due.
+const lasting = machine.Millis(1000)
 
 // round is what removals of one scan have in common.
 type round struct {
@@ -102,7 +115,18 @@ func (w *Worker) past(ctx context.Context) (remains, error) {
 	if err != nil {
 		return p, err
 	}
-	return remains{Values: values, List: list, Streams: streams.CachedInfo().State.LastSeq}, nil
+	timers, err := w.js.Stream(ctx, w.names.Commands())
+	if err != nil {
+		return p, err
+	}
+	calls, err := w.js.Stream(ctx, w.names.Calls())
+	if err != nil {
+		return p, err
+	}
+	return remains{
+		Values: values, List: list, Streams: streams.CachedInfo().State.LastSeq,
+		Timers: timers.CachedInfo().State.LastSeq, Calls: calls.CachedInfo().State.LastSeq,
+	}, nil
 }
 
 // remove removes one run, and reports whether it did: not where its record is another
@@ -120,6 +144,9 @@ func (w *Worker) remove(ctx context.Context, old oldRun, r *round) (bool, error)
 	}
 	if !old.program {
 		left.Streams = 0
+	}
+	if !old.lasting {
+		left.Timers, left.Calls = 0, 0
 	}
 	data, err := json.Marshal(left)
 	if err != nil {
@@ -159,8 +186,17 @@ func (w *Worker) finish(ctx context.Context, run drover.RunID, key string, retir
 	if err := w.deliveries.Purge(ctx, left.Keys, left.List); err != nil { // they are hints: whoever asks for deliveries removes them
 		w.log.Warn().Err(err).Str("run", string(run)).Msg("a run is removed, but not its deliveries from the list")
 	}
-	if err := w.purgeStreams(ctx, run, left.Streams); err != nil {
-		return err
+	for _, p := range []struct {
+		stream, subject string
+		last            uint64
+	}{
+		{w.names.Streams(), w.names.StreamsOf(run), left.Streams},
+		{w.names.Commands(), w.names.TimersOf(run), left.Timers},
+		{w.names.Calls(), w.names.CallsOf(run), left.Calls},
+	} {
+		if err := w.purgeUpTo(ctx, p.stream, p.subject, p.last); err != nil {
+			return err
+		}
 	}
 	err = w.runs.Purge(ctx, key, retired.Revision)
 	if errors.Is(err, kv.ErrConflict) || errors.Is(err, drover.CodeNotFound) {
@@ -195,14 +231,14 @@ func (w *Worker) remainsOf(ctx context.Context, run drover.RunID, key string, re
 	return remains{}, nil // somebody else was here
 }
 
-// purgeStreams removes what a program has written for its readers.
-func (w *Worker) purgeStreams(ctx context.Context, run drover.RunID, last uint64) error {
+// purgeUpTo removes what a stream has under a subject up to a sequence; 0: nothing.
+func (w *Worker) purgeUpTo(ctx context.Context, name, subject string, last uint64) error {
 	if last == 0 {
 		return nil
 	}
-	stream, err := w.js.Stream(ctx, w.names.Streams())
+	stream, err := w.js.Stream(ctx, name)
 	if err != nil {
 		return err
 	}
-	return stream.Purge(ctx, jetstream.WithPurgeSubject(w.names.StreamsOf(run)), jetstream.WithPurgeSequence(last+1))
+	return stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(last+1))
 }

@@ -60,7 +60,7 @@ func (g *ground) worker(f *fuse) *Worker {
 		g.t.Fatal(err)
 	}
 	w.settings = topology.Settings{Partitions: 1, Retention: drover.Duration(retention)}
-	w.cursors[0] = 1
+	w.saved[0] = kv.Partition{Cursor: 1}
 	w.runs, w.values, w.deliveries = runsOn{g.store.Runs, f}, valuesOn{g.store.Values, f}, deliveriesOn{g.store.Deliveries, f}
 	w.fleet, w.js = g.store.Fleet, streamsOn{g.js, f}
 	return w

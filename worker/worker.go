@@ -113,8 +113,8 @@ type Worker struct {
 	failed  []oldRun      // the janitor's: runs that could not be removed when it last tried
 	adopted chan struct{} // has something where partitions were taken
 
-	mu      sync.Mutex
-	cursors map[int]uint64 // saved, of own partitions
+	mu    sync.Mutex
+	saved map[int]kv.Partition // own partitions
 }
 
 // New makes a worker over a connection, which stays the caller's. The
@@ -148,7 +148,7 @@ func New(nc *nats.Conn, opts Options) (*Worker, error) {
 		ready:   make(chan struct{}),
 		alone:   make(chan struct{}, maxAlone),
 		fetches: make(chan struct{}, maxFetches),
-		cursors: map[int]uint64{},
+		saved:   map[int]kv.Partition{},
 		adopted: make(chan struct{}, 1),
 	}, nil
 }
@@ -273,8 +273,8 @@ func (w *Worker) serve(ctx context.Context, service *api.Service) error {
 func (w *Worker) async(do func()) { w.work.Go(do) }
 
 // passed notes how far a partition has come, for the janitor.
-func (w *Worker) passed(partition int, cursor uint64) {
+func (w *Worker) passed(saved kv.Partition) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.cursors[partition] = cursor
+	w.saved[saved.Number] = saved
 }

@@ -46,7 +46,8 @@ func TestDelivery01StreamAcknowledgementIsTheReceipt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(m.Data) != string(j.Body) || m.Header.Get(subjects.HeaderDelivery) != string(j.ID) || m.Header.Get(subjects.HeaderMessageID) != string(j.ID) {
+	if string(m.Data) != string(j.Body) || m.Header.Get(subjects.HeaderDelivery) != string(j.ID) ||
+		m.Header.Get(subjects.HeaderMessageID) != subjects.MessageID(string(j.ID), j.Outcome.StartedAt) {
 		t.Errorf("stored %s with headers %v", m.Data, m.Header)
 	}
 }

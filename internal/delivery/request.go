@@ -92,7 +92,7 @@ func Message(names subjects.Names, maxPayload int, jobs []*Job) (*nats.Msg, *dro
 		}
 	case "stream_subject":
 		msg.Subject = n.StreamSubject
-		msg.Header[subjects.HeaderMessageID] = []string{string(j.ID)}
+		msg.Header[subjects.HeaderMessageID] = []string{subjects.MessageID(string(j.ID), j.Outcome.StartedAt)}
 	case "session":
 		msg.Subject = names.Session(n.Session)
 		data, err := sessionReply(j, maxPayload)

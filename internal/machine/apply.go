@@ -19,7 +19,7 @@ func Apply(p *Plan, s *State, c *Command, v Values) (Step, error) {
 	if s == nil {
 		return begin(p, c, v)
 	}
-	if c.Seq <= s.Applied {
+	if c.Seq <= s.Position() {
 		return Step{State: s}, nil
 	}
 	if c.Verb == drover.VerbStart {
@@ -32,7 +32,7 @@ func Apply(p *Plan, s *State, c *Command, v Values) (Step, error) {
 	s.derived.plan = p
 	f := newFold(p, s, v)
 	now := s.Now
-	f.seq = c.Seq
+	f.seq = c.Seq + s.Shift
 	f.at(c.At)
 	f.command(c)
 	if f.changed && f.s.Terminal() {
@@ -74,7 +74,7 @@ func ceilMillis(t time.Time) Millis {
 // step is the end of a fold that changed the run.
 func (f *fold) step(c *Command) Step {
 	s := f.s
-	s.Applied = c.Seq
+	s.Applied = c.Seq + s.Shift
 	if g := s.Program; g != nil {
 		f.settleProgram()
 		g.Stored = g.Stored || len(f.puts) > 0
@@ -125,7 +125,7 @@ func (f *fold) command(c *Command) {
 	case c.Verb == drover.VerbStop && c.Stop != nil:
 		f.stop(c.Stop)
 	case c.Verb == drover.VerbDeliver && c.Deliver != nil:
-		f.deliver(c.Deliver, c.Seq)
+		f.deliver(c.Deliver, f.seq)
 	case c.Verb == drover.VerbResult && c.Result != nil:
 		f.result(c.Result)
 	case c.Verb == drover.VerbChild && c.Child != nil:

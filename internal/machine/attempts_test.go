@@ -141,8 +141,8 @@ func TestDelivery12DeadOnesAreKeptAndReplayed(t *testing.T) {
 	w.hear(1, 1, "", &drover.Error{Code: "gone", Message: "410", Permanent: true})
 	w.hear(2, 1, "", nil)
 	w.wantDeliveries("dead@2 dead@1 delivered@1")
-	w.wantWhy("subscriber: subject a was not told: it was given up at 2030-01-01T00:00:00Z after 2 attempts; replay delivery r1:terminal:0 to try again; the last one failed: still no",
-		"subscriber: subject b was not told: it was given up at 2030-01-01T00:00:00Z after 1 attempt; replay delivery r1:terminal:1 to try again; the last one failed: 410")
+	w.wantWhy("subscriber: subject a was not told: it was given up at 2030-01-01T00:00:00Z after 2 attempts, as its max_attempts is 2; replay delivery r1:terminal:0 to try again; the last one failed: still no",
+		"subscriber: subject b was not told: it was given up at 2030-01-01T00:00:00Z after 1 attempt, as that is for good (permanent); replay delivery r1:terminal:1 to try again; the last one failed: 410")
 	if w.s.Deadline() != 0 {
 		t.Error("something is due for what is dead")
 	}
@@ -257,8 +257,8 @@ func TestDelivery01AFunctionIsTold(t *testing.T) {
 		if e.Call.ID.String() != "r1/_outcome#0@1" || e.Call.Function != "audit.log" || !e.Call.Deadline.Equal(epoch.Add(time.Hour)) || e.Call.Token == e.Delivery.Token {
 			t.Fatalf("the call is %s", show(e.Call))
 		}
-		if w.s.Deadline().Time().Sub(epoch) != time.Hour {
-			t.Errorf("it is looked at again at %s: its call is in the queue", w.s.Deadline().Time())
+		if at := w.view().Deliveries[0].NextAt; at.Sub(epoch) != time.Hour {
+			t.Errorf("the next attempt is at %s: its call is in the queue", at)
 		}
 		return w
 	}
@@ -296,11 +296,25 @@ func TestDelivery01AFunctionIsTold(t *testing.T) {
 	t.Run("it dies in its queue", func(t *testing.T) {
 		w := begin(t)
 		w.next()
-		w.wantEffects("withdraw [audit.log]", "list 0 as dead")
+		w.wantEffects("list 0")
+		w.next()
+		w.wantEffects("withdraw audit.log r1/_outcome#0@1", "list 0 as dead")
+		if call := w.effect(EffectWithdraw).Call; call.Token != Token("s3cret", "deliver r1/_outcome#0@1") {
+			t.Errorf("the call that is taken out is %s", show(call))
+		}
 		w.wantDeliveries("dead")
 		wantWords(t, w.s.Notify[0].Error.Message, "1h0m0s")
 		w.replay("")
 		w.wantEffects("deliver 0@1", "list 0")
+	})
+	t.Run("a replay of one that is listed waits for its call in the queue", func(t *testing.T) {
+		w := begin(t)
+		w.next()
+		w.replay("")
+		w.wantEffects("deliver 0@1")
+		if got := w.s.Deadline().Time().Sub(epoch); got != time.Hour {
+			t.Errorf("it is looked at again after %s", got)
+		}
 	})
 	t.Run("a replay queues its call again, which may have been lost", func(t *testing.T) {
 		w := begin(t)
@@ -309,17 +323,80 @@ func TestDelivery01AFunctionIsTold(t *testing.T) {
 	})
 }
 
-// What one call in a queue needs, no other may take away: a withdraw takes all of
-// the run's calls to a function.
+// A call that nobody answers is on the list soon, and no other attempt is made for
+// that. One that is answered in time costs the list nothing.
+func TestDelivery12AnUnansweredCallIsListed(t *testing.T) {
+	call := drover.Notify{Function: "books.add"}
+	w := newWorld(t, oneCall).over(call)
+	w.told(0, 1, drover.ResultMessage{})
+	w.wantEffects()
+	w.wantDeliveries("delivered@1")
+
+	w = newWorld(t, oneCall).over(call)
+	if r := Why(w.p, w.s); len(r) != 1 || QueuedFor(w.s, &r[0]) != "books.add" || r[0].Until != "2030-01-02T00:00:00Z" ||
+		r[0].Text != "function books.add was not told yet: attempt 1 is a call in its queue, or under way, until 2030-01-02T00:00:00Z" {
+		t.Errorf("why says %+v", r)
+	}
+	w.next()
+	w.wantEffects("list 0")
+	if got := w.now.Sub(epoch); got != unanswered || !w.s.Notify[0].Listed {
+		t.Errorf("after %s it is %+v", got, w.s.Notify[0])
+	}
+	w.told(0, 1, drover.ResultMessage{Error: bad("no")})
+	w.wantDeliveries("pending@1")
+	if r := Why(w.p, w.s); QueuedFor(w.s, &r[0]) != "" {
+		t.Errorf("between attempts it waits in a queue: %+v", r)
+	}
+	w.next()
+	w.wantEffects("deliver 0@2")
+	w.told(0, 2, drover.ResultMessage{})
+	w.wantEffects("unlist 0")
+
+	w = newWorld(t, oneCall).over(drover.Notify{Function: "books.add", MaxAge: drover.Duration(time.Second)})
+	w.next() // its age is less than what is waited for
+	w.wantDeliveries("dead")
+}
+
+// A delivery that was given up says for which of the reasons.
+func TestDelivery08WhySaysWhyItWasGivenUp(t *testing.T) {
+	to := drover.Notify{Subject: "a.b", MaxAttempts: 2}
+	gaveUp := func(w *world, want string) {
+		t.Helper()
+		w.wantDeliveries("dead@" + want[:1])
+		if r := Why(w.p, w.s); !strings.Contains(r[0].Text, want[2:]) {
+			t.Errorf("why says %q, want it to have %q", r[0].Text, want[2:])
+		}
+		if got := w.view().Deliveries[0].GaveUp; got == "" || !strings.Contains(want, string(got)) {
+			t.Errorf("it shows %q, want %q", got, want)
+		}
+	}
+	w := newWorld(t, oneCall).over(to)
+	w.hear(0, 1, "", &drover.Error{Code: "x", Permanent: true})
+	gaveUp(w, "1 after 1 attempt, as that is for good (permanent)")
+	w = newWorld(t, oneCall).over(to)
+	w.hear(0, 1, "", bad("no"))
+	w.hear(0, 2, "", bad("no"))
+	gaveUp(w, "2 after 2 attempts, as its max_attempts is 2")
+	to.MaxAttempts = 0
+	w = newWorld(t, oneCall).over(to)
+	w.hear(0, 1, "", bad("no"))
+	w.pass(25 * time.Hour)
+	w.hear(0, 2, "", bad("no"))
+	gaveUp(w, "2 after 2 attempts, as its max_age of 24h0m0s was used up")
+}
+
+// What one call in a queue needs, no other may take away.
 func TestDelivery08CallsInOneQueue(t *testing.T) {
 	short, long := drover.Notify{Function: "f", MaxAge: drover.Duration(time.Minute)}, drover.Notify{Function: "f", MaxAge: drover.Duration(time.Hour)}
 	t.Run("of two subscribers", func(t *testing.T) {
 		w := newWorld(t, oneCall).over(short, long)
 		w.next()
-		w.wantEffects("list 0 as dead")
+		w.wantEffects("list 0", "list 1")
+		w.next()
+		w.wantEffects("withdraw f r1/_outcome#0@1", "list 0 as dead")
 		w.wantDeliveries("dead pending")
 		w.next()
-		w.wantEffects("withdraw [f]", "list 1 as dead")
+		w.wantEffects("withdraw f r1/_outcome#1@1", "list 1 as dead")
 	})
 	t.Run("of a node and a subscriber", func(t *testing.T) {
 		w := newWorld(t, oneCall).begin(short)

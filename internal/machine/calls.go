@@ -41,7 +41,7 @@ func (f *fold) launch(a Active) {
 	}
 	f.effect(e)
 	if n.kind == drover.KindRun && n.step.Run.Detach {
-		f.over(a.Node, a.Item, MarkDone, json.RawMessage(`{"run_id":"`+string(e.To)+`"}`), subjects.OutputKey(f.callID(n, a.Item, false, a.Attempt)), nil)
+		f.over(a.Node, a.Item, MarkDone, started(e.To), subjects.OutputKey(f.callID(n, a.Item, false, a.Attempt)), nil)
 		return
 	}
 	f.add(a)

@@ -29,7 +29,7 @@ func (s *State) checkProgram(busy map[int]int) error {
 	switch {
 	case len(g.Tail) > g.Entries || g.Records > g.Entries || g.Fence > 0 && g.State == DriveQueued:
 		return bad("%d records, %d entries, %d of them in the record, state %s", g.Records, g.Entries, len(g.Tail), g.State)
-	case g.State == DriveQueued && (g.Version != "" || g.Keep != "") != (g.Due > 0), (g.State == DriveRunning || g.State == DrivePausing) && g.Due == 0,
+	case g.State == DriveQueued && (g.Version != "" || g.Keep != "") && g.Due == 0, (g.State == DriveRunning || g.State == DrivePausing) && g.Due == 0,
 		(g.State == DriveParked || g.State == DriveBlocked) && g.Due > 0, g.State == DriveOver:
 		return bad("it is %s, and its time is %d", g.State, g.Due)
 	case g.State == DriveParked && open == 0:

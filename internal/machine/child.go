@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/droverhq/drover"
@@ -52,6 +53,37 @@ func (n *node) abandons() bool { return n.kind == drover.KindRun && n.step.Run.A
 // outlives reports whether the child of a node is to be started whatever becomes of
 // the node.
 func (n *node) outlives() bool { return n.abandons() || n.kind == drover.KindRun && n.step.Run.Detach }
+
+// startLeft starts, as a run completes, the children that go on without it and only
+// waited for a free slot: whether one was free must not decide whether they run. A run
+// that fails, or is stopped, begins nothing more. (A program cannot have more open
+// than it has slots.)
+func (f *fold) startLeft() {
+	for _, a := range f.s.Ready {
+		n, ns := f.p.nodes[a.Node], &f.s.Nodes[a.Node]
+		if a.Attempt != 1 || !n.outlives() || f.gone(a.Node, a.Item) {
+			continue
+		}
+		a.Kind = ActiveChild
+		e, err := f.attempt(n, &a)
+		if err != nil { // or its input is to be loaded, and all of this is done again
+			f.note("the child of node " + string(n.id) + " was not started: " + err.Error())
+			continue
+		}
+		f.begins(a.Node)
+		ns.Attempts, ns.Last = a.Attempt, f.now
+		f.effect(e)
+		if n.step.Run.Detach {
+			ns.Status, ns.Ended = MarkDone, f.now
+			ns.Output = f.keep(started(e.To), subjects.OutputKey(f.callID(n, a.Item, false, a.Attempt)))
+		}
+	}
+}
+
+// started is what a node gives whose child is detached.
+func started(child drover.RunID) json.RawMessage {
+	return json.RawMessage(`{"run_id":"` + string(child) + `"}`)
+}
 
 // childEnded takes what a child says of its end.
 func (f *fold) childEnded(m *drover.ChildMessage) {

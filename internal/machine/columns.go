@@ -16,6 +16,7 @@ type Items struct {
 	Total int
 	Next  int   // items before it were set off, in order
 	Over  int   // items that are over
+	Size  int   // bytes of the outputs of all done items, wherever they are
 	List  Value // the array that it goes over, where an expression made it; else it is read from where it stands
 
 	Marks    []Mark            // MarkStored for a done item whose output is behind a key
@@ -60,6 +61,7 @@ func appendItems(b []byte, it *Items) []byte {
 	b = strconv.AppendInt(b, int64(it.Total), 10)
 	b = appendIntField(b, "x", int64(it.Next))
 	b = appendIntField(b, "c", int64(it.Over))
+	b = appendIntField(b, "s", int64(it.Size))
 	if !it.List.zero() {
 		b = appendValue(append(b, `,"l":`...), it.List)
 	}
@@ -176,7 +178,7 @@ func readColumn[T int32 | int64](column []T, text string) error {
 // UnmarshalJSON reads the columns.
 func (it *Items) UnmarshalJSON(data []byte) error {
 	var w struct {
-		N, X, C       int
+		N, X, C, S    int
 		L             Value
 		M, A, B, D, I string
 		O             map[string]json.RawMessage
@@ -189,6 +191,7 @@ func (it *Items) UnmarshalJSON(data []byte) error {
 	}
 	n := newItems(w.N)
 	n.Next, n.Over, n.List = w.X, w.C, w.L
+	n.Size = w.S
 	for i := range len(w.M) {
 		if w.M[i] != '.' {
 			n.Marks[i] = Mark(w.M[i])

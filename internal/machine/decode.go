@@ -65,6 +65,9 @@ func (s *State) sound() string {
 	if s.Run == "" || len(s.Nodes) == 0 && s.Program == nil || len(s.Nodes) > drover.MaxNodes || s.Program != nil && len(s.Nodes) != len(s.Program.Slots) {
 		return "it has no run or no nodes"
 	}
+	if s.Shift > s.Applied {
+		return "its sequences do not fit together"
+	}
 	for i := range s.Nodes {
 		ns := &s.Nodes[i]
 		if !ns.Status.known() || ns.Status == MarkStored {

@@ -129,9 +129,12 @@ func (sub *Subscriber) stepPending(ev Event) bool {
 		sub.later(ev, absencePause(ev.ID, ev.Now.Time().Sub(sub.Since.Time())))
 		return true
 	case EventDue:
-		if sub.spent(ev.Now) {
+		switch {
+		case sub.spent(ev.Now):
 			sub.die(ev)
-		} else {
+		case sub.Notify.Function != "" && !sub.Listed: // nobody has answered, and its queue still has the call
+			sub.Next = sub.ends()
+		default:
 			sub.Next = 0
 		}
 		return true
@@ -150,6 +153,12 @@ func (sub *Subscriber) stepPending(ev Event) bool {
 // of the age.
 func (sub *Subscriber) spent(now Millis) bool {
 	return now >= sub.ends() && (sub.Next > sub.ends() || sub.Notify.Function != "")
+}
+
+// called reports whether the delivery is a call in a queue, which has it until the
+// age is used up.
+func (sub *Subscriber) called() bool {
+	return sub.Notify.Function != "" && sub.Status == drover.DeliveryPending && (sub.Next == sub.ends() || !sub.Listed)
 }
 
 // pend begins to try.
@@ -201,6 +210,20 @@ func (sub *Subscriber) die(ev Event) {
 	if sub.Error == nil {
 		sub.Error = drover.Errorf(drover.CodeTimeout, "there was no receipt in %s", sub.age())
 	}
+}
+
+// gaveUp says why the delivery is dead, or "".
+func (sub *Subscriber) gaveUp() drover.GaveUp {
+	most := sub.Notify.MaxAttempts
+	switch {
+	case sub.Status != drover.DeliveryDead:
+		return ""
+	case sub.Error != nil && sub.Error.Permanent:
+		return drover.GaveUpPermanent
+	case sub.At < sub.ends() && most > 0 && sub.Tried-sub.Base >= most:
+		return drover.GaveUpAttempts
+	}
+	return drover.GaveUpAge
 }
 
 func (sub *Subscriber) age() time.Duration {

@@ -65,7 +65,8 @@ func deliveries() map[string]Subscriber {
 		"pending old last":  with(func(sub *Subscriber) { sub.Since, sub.Next = at(-50), at(55) }),
 		"pending call":      with(func(sub *Subscriber) { sub.Notify, sub.Next = call, at(110) }),
 		"pending call late": with(func(sub *Subscriber) { sub.Notify, sub.Since, sub.Next = call, at(-50), at(50) }),
-		"pending call rest": with(func(sub *Subscriber) { sub.Notify = call }),
+		"pending call rest": with(func(sub *Subscriber) { sub.Notify, sub.Listed = call, true }),
+		"pending call new":  with(func(sub *Subscriber) { sub.Notify, sub.Tried, sub.Error = call, 0, nil }),
 		"delivered":         {Notify: n, Status: drover.DeliveryDelivered, Tried: 1, Since: at(10), At: at(20), Receipt: "ok"},
 		"dead":              with(func(sub *Subscriber) { sub.Status, sub.Next, sub.At = drover.DeliveryDead, 0, at(50) }),
 		"dead call":         with(func(sub *Subscriber) { sub.Notify, sub.Status, sub.Next, sub.At = call, drover.DeliveryDead, 0, at(50) }),
@@ -199,7 +200,7 @@ var transitions = map[string]map[string]string{
 		"replayed":          "pending tried=2 base=2 since=60 (bad)",
 	},
 	"pending call": {
-		"due":               "pending tried=2 since=10 (bad)",
+		"due":               "pending tried=2 since=10 next=110 (bad)", // its queue has the call: it is only listed
 		"received":          `delivered tried=3 since=10 at=60 "thanks"`,
 		"received of first": `delivered tried=2 since=10 at=60 "thanks"`,
 		"failed":            "pending tried=3 since=10 next=63.939 (worse)",
@@ -219,6 +220,11 @@ var transitions = map[string]map[string]string{
 		"failed for long":   "pending tried=3 since=10 next=110 (worse)",
 		"unmade":            "pending tried=2 since=10 next=106.22 (worse)",
 		"replayed":          "pending tried=2 since=10 (bad)",
+	},
+	"pending call new": {
+		"due":               "pending tried=0 since=10 next=110", // nobody has answered: it is listed
+		"received of first": `delivered tried=1 since=10 at=60 "thanks"`,
+		"replayed":          "pending tried=0 since=10",
 	},
 	"pending call late": {
 		"due":               "dead tried=2 since=-50 at=60 (bad)", // its call had all of the age

@@ -107,7 +107,7 @@ func (f *fold) timeUp(a Active, how ending) {
 			code, text = drover.CodeLost, "was silent for longer than its heartbeat of "+n.heartbeat.String()
 		}
 		id := f.callID(n, a.Item, a.Undo, a.Attempt)
-		f.fail(a, drover.Errorf(code, "attempt %d of node %s %s (call %s)", a.Attempt, n.id, text, id), how, 0)
+		f.fail(a, drover.Errorf(code, "attempt %d of node %s %s (call %s)%s", a.Attempt, n.id, text, id, unheard(n, a, how)), how, 0)
 	case ActivePause:
 		f.remove(f.find(a.Node, a.Item))
 		f.again(a, 0)
@@ -118,6 +118,20 @@ func (f *fold) timeUp(a Active, how ending) {
 		f.remove(f.find(a.Node, a.Item))
 		f.waitOver(a.Node)
 	}
+}
+
+// unheard says of a call that timed out what may be the cause. A run does not hear
+// whether anybody has taken a call.
+func unheard(n *node, a Active, how ending) string {
+	switch {
+	case how != byTimeout || a.Kind != ActiveCall:
+		return ""
+	case a.Undo:
+		return ": function " + string(n.undo.function) + " took too long, or nobody serves it"
+	case n.kind == drover.KindCall:
+		return ": function " + string(n.function) + " took too long, or nobody serves it"
+	}
+	return ""
 }
 
 func timeout(n *node, undo bool) time.Duration {

@@ -9,11 +9,13 @@ import (
 // EffectKind says what an effect is.
 type EffectKind string
 
-// The effects. Each may be performed any number of times.
+// The effects. Each may be performed any number of times. What takes something
+// back (cancel, withdraw, stop) is performed after all calls and starts before it,
+// and before those behind it: what was queued later may have the same name.
 const (
 	EffectCall     EffectKind = "call"     // queue a call
-	EffectCancel   EffectKind = "cancel"   // tell a function that one call is not wanted any more
-	EffectWithdraw EffectKind = "withdraw" // take what is queued for the run and for each of Functions out of the queue, and tell their instances that none of it is wanted
+	EffectCancel   EffectKind = "cancel"   // take one call out of the queue, and tell its function that it is not wanted any more
+	EffectWithdraw EffectKind = "withdraw" // the same of all that is queued for the run and for each of Functions; of a delivery: of Call
 	EffectStart    EffectKind = "start"    // send a start to a child run
 	EffectStop     EffectKind = "stop"     // send a stop to a child run
 	EffectTell     EffectKind = "tell"     // tell the parent how the run ended
@@ -48,7 +50,7 @@ type Owed struct {
 }
 
 // Effect is one thing to perform, with all that it takes. One of its pointers
-// is set, by its kind: Call for call and cancel, Start, Stop, Child (tell),
+// is set, by its kind: Call for call, cancel and the withdraw of a delivery, Start, Stop, Child (tell),
 // Outcome (done, deliver), Delivery (list, unlist), Drive, Look, Letter, Forget, Claim. Value is the one value that its message
 // carries, where that may be big: the input of a call, a child or a successor,
 // the result of a run, the answer to a delivery.
@@ -68,6 +70,7 @@ type Effect struct {
 	Letter   *drover.DeadLetter
 	Forget   *Forgotten
 	Entries  int
+	Again    bool // drive: it was asked for before, and is in the queue, unless that has lost it
 	Value    Value
 	// Functions are the functions whose calls a withdraw takes back. Others may
 	// have calls of the run in the queue that are wanted: those that are told the

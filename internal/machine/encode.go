@@ -119,11 +119,13 @@ func (e *encoder) state(s *State) {
 		e.name("seq")
 		e.b = strconv.AppendUint(e.b, s.Applied, 10)
 	}
+	e.int("shi", int64(s.Shift))
 	e.int("now", int64(s.Now))
 	e.int("cre", int64(s.Created))
 	e.int("end", int64(s.Ended))
 	e.int("due", int64(s.Due))
 	e.int("tim", int64(s.Timer))
+	e.int("tms", int64(s.Timed))
 	e.owed(s.Owed)
 	e.value("in", s.Input)
 	e.value("res", s.Result)

@@ -40,6 +40,9 @@ func (f *fold) complete() {
 func (f *fold) end(final drover.Status, err *drover.Error) {
 	f.s.Error = clip(err)
 	f.queue = nil
+	if final == drover.StatusCompleted {
+		f.startLeft()
+	}
 	children := f.halt()
 	f.giveUp()
 	if final != drover.StatusCompleted {
@@ -64,7 +67,11 @@ func (f *fold) halt() []Effect {
 	f.d.open, f.d.calls = nil, 0
 	clear(f.d.inFlight)
 	sent := map[Owed]bool{}
+	f.s.Recall = nil
 	f.effects = slices.DeleteFunc(f.effects, func(e Effect) bool {
+		if e.Kind == EffectCancel && !e.Undo {
+			return f.recalls(e.Call.Function)
+		}
 		if e.Kind != EffectCall && (e.Kind != EffectStart || f.p.nodes[f.p.index[e.Node]].outlives()) {
 			return false
 		}
@@ -72,9 +79,8 @@ func (f *fold) halt() []Effect {
 		return true
 	})
 	var children []Effect
-	f.s.Recall = nil
 	if g := f.s.Program; g != nil && g.State == DriveQueued && g.Drive == f.drives {
-		f.s.Recall = []drover.FunctionName{DriveFunction(f.p.Definition.Program, g.Version)}
+		f.recalls(DriveFunction(f.p.Definition.Program, g.Version))
 	}
 	for _, a := range active {
 		n := f.p.nodes[a.Node]
@@ -88,10 +94,8 @@ func (f *fold) halt() []Effect {
 			if sent[owed(EffectCall, n, a.Item, a.Attempt)] {
 				continue
 			}
-			if f.p.undoes[n.function] || f.s.tells(n.function) {
-				children = append(children, f.cancel(n, id)) // a compensation, or a delivery of the outcome, may be in the same queue
-			} else if at, ok := slices.BinarySearch(f.s.Recall, n.function); !ok {
-				f.s.Recall = slices.Insert(f.s.Recall, at, n.function)
+			if !f.recalls(n.function) {
+				children = append(children, f.cancel(n, id))
 			}
 		case ActivePause, ActiveSleep, ActiveWait:
 		}
@@ -100,6 +104,19 @@ func (f *fold) halt() []Effect {
 		f.haltNode(i)
 	}
 	return children
+}
+
+// recalls has the end of the run take all of its calls to a function out of the
+// queue at once. It is false where a compensation, or a delivery of the outcome, may
+// be there too: then each call is taken out by its name.
+func (f *fold) recalls(function drover.FunctionName) bool {
+	if f.p.undoes[function] || f.s.tells(function) {
+		return false
+	}
+	if at, ok := slices.BinarySearch(f.s.Recall, function); !ok {
+		f.s.Recall = slices.Insert(f.s.Recall, at, function)
+	}
+	return true
 }
 
 // haltNode stops a node, unless it is over.

@@ -139,6 +139,7 @@ func (f *fold) itemOver(i, k int, mark Mark, output json.RawMessage, key string,
 	f.changed = true
 	f.markItem(ns, k, mark)
 	if mark == MarkDone && !isNull(output) {
+		it.Size += len(output)
 		if f.inline(output) {
 			it.setOutput(k, output)
 		} else {
@@ -227,7 +228,7 @@ func (f *fold) retract(n *node, a Active) bool {
 
 // cancel is the effect that takes back one call.
 func (f *fold) cancel(n *node, id drover.CallID) Effect {
-	e := Effect{Owed: owed(EffectCancel, n, id.Item, id.Attempt), Run: f.s.Run, Call: &Call{ID: id, Function: n.function}}
+	e := Effect{Owed: owed(EffectCancel, n, id.Item, id.Attempt), Run: f.s.Run, Call: &Call{ID: id, Function: n.function, Token: f.token(id.String())}}
 	if e.Undo = id.Undo; id.Undo {
 		e.Call.Function = n.undo.function
 	}

@@ -31,15 +31,12 @@ func (f *fold) happens(i int, ev Event) bool {
 	return true
 }
 
-// withdrawDelivery takes the call of a delivery that died out of its queue. Where
-// another delivery has a call in the same one, all stays: what comes too late is
-// known by its deadline.
+// withdrawDelivery takes the call of a delivery that died out of its queue, and no
+// other that is there.
 func (f *fold) withdrawDelivery(i int) {
-	sub := &f.s.Notify[i]
-	if sub.Notify.Function == "" || f.s.tells(sub.Notify.Function) {
-		return
+	if sub := &f.s.Notify[i]; sub.Notify.Function != "" {
+		f.effect(Effect{Owed: Owed{Kind: EffectWithdraw, Index: i, Attempt: sub.Tried + 1}, Call: f.deliveryCall(i)})
 	}
-	f.effect(Effect{Owed: Owed{Kind: EffectWithdraw, Index: i, Attempt: sub.Tried + 1}, Functions: []drover.FunctionName{sub.Notify.Function}})
 }
 
 // tells reports whether the function is, or will be, told the outcome by a call.
@@ -52,7 +49,8 @@ func (s *State) tells(function drover.FunctionName) bool {
 // more once it was heard.
 func (f *fold) listed(i int, was drover.DeliveryStatus, ev Event) {
 	sub := &f.s.Notify[i]
-	want := sub.Status == drover.DeliveryDead || sub.Status == drover.DeliveryPending && (sub.Listed || ev.Kind == EventFailed || ev.Kind == EventUnmade)
+	late := ev.Kind == EventFailed || ev.Kind == EventUnmade || ev.Kind == EventDue && sub.called()
+	want := sub.Status == drover.DeliveryDead || sub.Status == drover.DeliveryPending && (sub.Listed || late)
 	if want == sub.Listed && (!want || sub.Status == was) {
 		return
 	}
@@ -85,12 +83,19 @@ func (f *fold) attemptDelivery(i int) {
 func (sub *Subscriber) setOff(id drover.DeliveryID, now Millis) {
 	if sub.Notify.Function != "" { // its queue keeps the call until it ends
 		sub.Next = sub.ends()
+		if !sub.Listed {
+			sub.Next = min(after(now, unanswered), sub.ends())
+		}
 		return
 	}
 	sub.Unheard++
 	pause := deliveryPause(id, sub.Tried-sub.Base+sub.Unheard)
 	sub.Next = max(after(now, sub.lease()), min(after(now, pause), sub.ends()))
 }
+
+// unanswered is how long the call of a delivery is waited for before the delivery
+// is listed: most are answered sooner, and cost no key then.
+const unanswered = 5 * time.Second
 
 // slack is how much longer than it may take an attempt is waited for.
 const slack = 5 * time.Second
@@ -114,10 +119,16 @@ func (f *fold) notify(i int) Effect {
 		Delivery: &Delivery{ID: id, Notify: sub.Notify, Token: f.token(string(id)), Attempt: sub.Tried + 1},
 	}
 	if sub.Notify.Function != "" {
-		call := drover.CallID{Run: f.s.Run, Node: outcomeNode, Item: i, Attempt: sub.Tried + 1}
-		e.Call = &Call{ID: call, Function: sub.Notify.Function, Token: f.token(deliveryToken(call)), Deadline: sub.ends().Time()}
+		e.Call = f.deliveryCall(i)
 	}
 	return e
+}
+
+// deliveryCall is the call by which the next attempt tells a function.
+func (f *fold) deliveryCall(i int) *Call {
+	sub := &f.s.Notify[i]
+	id := drover.CallID{Run: f.s.Run, Node: outcomeNode, Item: i, Attempt: sub.Tried + 1}
+	return &Call{ID: id, Function: sub.Notify.Function, Token: f.token(deliveryToken(id)), Deadline: sub.ends().Time()}
 }
 
 // outcomeNode stands for the node in the id of a call that delivers an outcome;

@@ -109,6 +109,8 @@ const (
 	rarestLook   = 2 * time.Minute  // between two of those, where somebody was there for long
 	oftenestLook = 2 * time.Second  // more than a look takes
 	stopGrace    = time.Minute      // for a body whose time is up to undo what it did
+	queuedLooks  = 4                // where somebody was there, after which the queue may have lost the drive
+	driveAgain   = 5 * time.Minute  // after which the queue may have lost a drive of no version; doubling
 	usualDrives  = 100
 	driveRetries = 3
 )
@@ -159,7 +161,7 @@ func (f *fold) driveEffect() Effect {
 		Call: &Call{ID: id, Function: DriveFunction(f.p.Definition.Program, g.Version), Token: token},
 		Drive: &drover.DriveRequest{
 			RunID: f.s.Run, Program: f.p.Definition.Program, Version: g.Version, Drive: g.Drive, Token: token,
-			Generation: g.Generation, Seed: f.seed(), Records: g.Records, Entries: g.Entries, Stop: g.Stop, Tags: f.s.Tags, Started: f.s.Created.Time(),
+			Generation: g.Generation, Seed: f.seed(), Records: g.Records, Entries: g.Entries, Stop: g.Stop, Last: f.lastDrive(), Tags: f.s.Tags, Started: f.s.Created.Time(),
 		},
 	}
 	if f.s.Parent != nil {
@@ -170,6 +172,9 @@ func (f *fold) driveEffect() Effect {
 		e.Drive.From = g.Known + 1
 	}
 	e.Drive.Journal, e.Drive.Partial = g.inline(max(e.Drive.From, 1))
+	if g.Keep == "" && g.Looks > 0 { // whoever was asked before may be late, and record as long as nobody else does
+		e.Drive.Journal, e.Drive.Partial, e.Again = nil, true, true
+	}
 	return e
 }
 

@@ -103,17 +103,30 @@ func (f *fold) panicked(err *drover.Error) {
 	g := f.s.Program
 	f.spent()
 	g.Failed++
-	retry := newPolicy(f.p.Definition.Retry)
-	if !retry.set {
-		retry = newPolicy(&drover.Retry{MaxAttempts: driveRetries})
-	}
-	pause, again := retry.pause(f.s.driveID(g.Drive+1), g.Failed, err, byError)
+	pause, again := f.p.driveRetry().pause(f.s.driveID(g.Drive+1), g.Failed, err, byError)
 	if !again {
 		f.poisoned(err)
 		return
 	}
 	f.note("drive " + strconv.Itoa(g.Drive) + " failed: " + err.Message)
 	g.State, g.Due, g.Keep, g.Trouble = DrivePausing, after(f.ceil, pause), "", cut(err.Message, maxTrouble)
+}
+
+// driveRetry is how often a body may panic in a row.
+func (p *Plan) driveRetry() policy {
+	if retry := newPolicy(p.Definition.Retry); retry.set {
+		return retry
+	}
+	return newPolicy(&drover.Retry{MaxAttempts: driveRetries})
+}
+
+// lastDrive reports whether no other drive follows where the body panics in this one,
+// as things stand: the process has to undo then what the body did, as nobody else
+// will. Each record begins the counting anew.
+func (f *fold) lastDrive() bool {
+	g := f.s.Program
+	_, again := f.p.driveRetry().pause(f.s.driveID(g.Drive+1), g.Failed+1, &drover.Error{}, byError)
+	return !again || g.Idle >= f.p.maxDrives()
 }
 
 // beginAnew has the body begin with another input and an empty journal. What it

@@ -90,8 +90,12 @@ func (f *fold) driveDue() {
 		return
 	}
 	switch g.State {
-	case DriveQueued: // whoever had the body in memory is silent
-		f.vanished()
+	case DriveQueued:
+		if g.Keep == "" {
+			f.lostMaybe()
+		} else { // whoever had the body in memory is silent
+			f.vanished()
+		}
 		return
 	case DriveRunning:
 		f.note("the process that drove the program was silent for " + driveLease.String() + ": " + g.Instance)

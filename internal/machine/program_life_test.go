@@ -249,3 +249,58 @@ func TestProgramsBeginAnew(t *testing.T) {
 	d.send(d.request(&drover.DriveEnd{Status: drover.DriveAgain, Input: raw(`5`)}))
 	w.wantStatus(drover.StatusFailed)
 }
+
+// The process is told when it has the last drive, and what it says then is undone by
+// the body, as any failure.
+func TestPrograms15TheLastDriveSaysSo(t *testing.T) {
+	broke := drover.Entry{Kind: drover.EntryPanic, Error: &drover.Error{Code: drover.CodePanic, Message: "oh no", Stack: "main.go:7"}}
+	w := newProgram(t, `,"retry":{"max_attempts":2,"initial":"10s"}`)
+	last := func(want bool) {
+		t.Helper()
+		if e := w.effect(EffectDrive); e.Drive.Last != want {
+			t.Fatalf("%s", show(e))
+		}
+	}
+	last(false)
+	w.driven().say(stepped("a", `1`)).end(drover.DrivePanicked)
+	w.wake()
+	last(true)
+	d := w.driven().say()
+	if !d.reply.Last {
+		t.Fatalf("%+v", d.reply)
+	}
+	if d.say(stepped("b", `2`)); d.reply.Last { // it came further, and may break once more
+		t.Fatalf("%+v", d.reply)
+	}
+	d.end(drover.DrivePanicked)
+	w.wake()
+	last(true)
+	d = w.driven()
+	d.refused(drover.CodeInvalidRequest, drover.Entry{Kind: drover.EntryPanic})
+	d.refused(drover.CodeInvalidRequest, drover.Entry{Kind: drover.EntryPanic, ID: "a", Error: broke.Error})
+	d.say(broke)
+	w.wantJournal("step a 1", "step b 2", "panic  !panic")
+	w.wake() // its process dies
+	w.driven().say(drover.Entry{Kind: drover.EntryUndo, ID: "b"}, drover.Entry{Kind: drover.EntryUndo, ID: "a"}).end(drover.DriveCompensated)
+	w.wantStatus(drover.StatusCompensated)
+	if w.s.Program.Letter != 0 || strings.Contains(w.s.Error.Message, "stays done") {
+		t.Fatalf("%s", w.record)
+	}
+	wantWords(t, w.s.Notes[2].Text, "drive 3 failed, the last one that it may: oh no; it undoes what it did")
+
+	w = newProgram(t, `,"retry":{"max_attempts":1}`)
+	last(true)
+	w.driven().end(drover.DrivePanicked) // one that does not know of it
+	w.wantStatus(drover.StatusFailed)
+	if w.s.Program.Letter == 0 {
+		t.Fatalf("%s", w.record)
+	}
+
+	w = newProgram(t, `,"max_drives":2,"retry":{"max_attempts":50}`)
+	last(false)
+	d = w.driven().say()
+	d.fence = 3 // its process died
+	if d.say(); !d.reply.Last {
+		t.Fatalf("%+v", d.reply)
+	}
+}

@@ -28,7 +28,20 @@ func (f *fold) watch() {
 		g.Due = after(f.ceil, driveLease)
 	case g.Version != "":
 		g.Due = after(f.ceil, f.p.lookPause(0))
+	default:
+		g.Due = after(f.ceil, driveAgain)
 	}
+}
+
+// lostMaybe sees to a drive that the queue has for long: it is queued again where it is
+// not there any more. A queue may lose what it has, when its server loses power or
+// somebody empties it, and nobody else knows that the run waits for it.
+func (f *fold) lostMaybe() {
+	const most = 3 // doublings
+	g := f.s.Program
+	g.Looks++
+	f.queued = true
+	g.Due = after(f.ceil, driveAgain<<min(g.Looks, most))
 }
 
 // look has somebody look for the process that a drive is waiting for, and says
@@ -43,8 +56,10 @@ func (f *fold) look() bool {
 	switch {
 	case g.direct() && g.Quiet < directLooks:
 		g.Due = after(f.ceil, lookAgain)
-	case g.State == DriveQueued && g.Keep == "":
-		g.Due = after(f.ceil, f.p.lookPause(g.Looks-g.Heard))
+	case g.State == DriveQueued && g.Keep == "" && g.Version != "":
+		found := g.Looks - g.Heard
+		g.Due = after(f.ceil, f.p.lookPause(found))
+		f.queued = found >= queuedLooks
 	default:
 		return false
 	}

@@ -182,7 +182,9 @@ func TestPrograms03AProcessThatWasAskedDirectlyIsLookedFor(t *testing.T) {
 		look(w)
 		w.nobody() // it may never have had the drive: then that is in the queue, and is not to be there twice
 		w.wantEffects("drive 2 by program.order")
-		if e := w.effect(EffectDrive); e.Inbox != "" || len(e.Drive.Journal) != 2 || e.Drive.Look {
+		// He may have it nevertheless, and record until another one has taken it: so that
+		// one is not to begin with what the journal was.
+		if e := w.effect(EffectDrive); e.Inbox != "" || e.Drive.Journal != nil || !e.Drive.Partial || e.Drive.Look {
 			t.Fatalf("%s", show(e))
 		}
 		if got := w.now.Sub(epoch); got != time.Hour+driveLook+lookAgain || w.s.Program.Idle != idle {

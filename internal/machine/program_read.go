@@ -2,7 +2,6 @@ package machine
 
 import (
 	"encoding/json"
-	"slices"
 
 	"github.com/droverhq/drover"
 )
@@ -12,22 +11,13 @@ import (
 // Its error is a *NeedError for pages of the journal that v does not know, or
 // says that one is gone.
 func (s *State) JournalKeys(from int, v Values) ([]string, error) {
-	g := s.Program
-	if g == nil {
-		return nil, nil
-	}
-	tail := g.Entries - len(g.Tail) + 1
-	latest := append(slices.Clone(g.Segments), tail)
-	older, err := s.paged(from, append(slices.Clone(g.Pages), latest[0]), v)
-	if err != nil {
+	parts, err := s.JournalParts(from, v)
+	if len(parts) == 0 || err != nil {
 		return nil, err
 	}
-	firsts := append(older, latest...)
 	var keys []string
-	for i, first := range firsts[:len(firsts)-1] {
-		if firsts[i+1] > from {
-			keys = append(keys, s.segmentKey(first))
-		}
+	for _, p := range parts[:len(parts)-1] {
+		keys = append(keys, p.Key)
 	}
 	return keys, nil
 }

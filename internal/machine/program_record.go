@@ -3,6 +3,7 @@ package machine
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -133,6 +134,12 @@ func newRoom(s *State) *room {
 // take says why there is no room for a record, or "".
 func (r *room) take(e *drover.Entry) string {
 	const length = 100
+	if e.Kind == drover.EntryPanic { // it is of the body, and has no id
+		if e.ID != "" || e.Error == nil {
+			return "it must have error, and no id"
+		}
+		return ""
+	}
 	if _, err := drover.ParseNodeID(e.ID); err != nil || len(e.ID) > length || strings.ContainsAny(e.ID, "~@") {
 		return "its id must be 1 to 100 bytes without # . / * > ~ @ or white space"
 	}
@@ -155,7 +162,7 @@ func (r *room) take(e *drover.Entry) string {
 		}
 		r.asked[e.ID] = string(e.Step)
 	default:
-		return "its kind must be one of step, attempt, node, cancel, value, undo, meta"
+		return "its kind must be one of step, attempt, node, cancel, value, undo, meta, panic"
 	}
 	r.open++
 	r.held++
@@ -202,6 +209,8 @@ func (f *fold) journal(r *drover.Entry) {
 		l.Pause = pauseOf(r)
 	case drover.EntryStep, drover.EntryValue, drover.EntryUndo, drover.EntryMeta:
 		l.Output = f.keep(compact(r.Output), f.s.lineKey(g.Entries+1))
+	case drover.EntryPanic:
+		f.note("drive " + strconv.Itoa(g.Drive) + " failed, the last one that it may: " + r.Error.Message + "; it undoes what it did")
 	case drover.EntryCancel, drover.EntryEnded, drover.EntryStop:
 	}
 	f.write(l)
@@ -214,7 +223,7 @@ func (f *fold) journal(r *drover.Entry) {
 		f.cancelNode(r.ID)
 	case drover.EntryMeta:
 		f.metaRecord(r)
-	case drover.EntryStep, drover.EntryValue, drover.EntryUndo, drover.EntryEnded, drover.EntryStop:
+	case drover.EntryStep, drover.EntryValue, drover.EntryUndo, drover.EntryPanic, drover.EntryEnded, drover.EntryStop:
 	}
 }
 
@@ -227,7 +236,7 @@ func acts(r *drover.Entry) bool {
 		return r.Error == nil
 	case drover.EntryNode:
 		return json.Unmarshal(r.Step, &step) != nil || step.Wait == nil && step.Sleep == nil && step.Release == nil
-	case drover.EntryAttempt, drover.EntryCancel, drover.EntryValue, drover.EntryUndo, drover.EntryMeta, drover.EntryEnded, drover.EntryStop:
+	case drover.EntryAttempt, drover.EntryCancel, drover.EntryValue, drover.EntryUndo, drover.EntryMeta, drover.EntryPanic, drover.EntryEnded, drover.EntryStop:
 	}
 	return false
 }
@@ -271,6 +280,7 @@ func (f *fold) recorded(m *drover.RecordRequest) drover.RecordReply {
 		Driving: g.State == DriveRunning && !f.s.Terminal(),
 	}
 	first, room := g.Entries-len(g.Tail)+1, maxAnswer
+	reply.Last = reply.Driving && f.lastDrive()
 	if f.s.Terminal() || m.Have+1 < first {
 		reply.Partial = m.Have < g.Entries
 		return reply

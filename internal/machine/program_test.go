@@ -216,7 +216,7 @@ func TestProgramsThatAreKept(t *testing.T) {
 		w.wake()
 	}
 	e = w.effect(EffectDrive)
-	if e.Attempt != 2 || e.Inbox != "" || e.Drive.From != 0 || len(e.Drive.Journal) != 2 {
+	if e.Attempt != 2 || e.Inbox != "" || e.Drive.From != 0 || e.Drive.Journal != nil || !e.Drive.Partial {
 		t.Fatalf("%s", show(e))
 	}
 	w.driven().complete(`1`)

@@ -42,13 +42,18 @@ func (f *fold) value(src *source, n *node, item int) (Value, error) {
 	return f.object(src.refs, n, item)
 }
 
-// object makes an object of several references, keyed by node id.
+// object makes an object of several references, keyed by node id. What cannot fit is
+// not loaded.
 func (f *fold) object(refs []drover.Ref, n *node, item int) (Value, error) {
 	var missing error
+	size := 0
 	out := []byte{'{'}
 	for i, ref := range refs {
 		v, err := f.ref(ref, n, item)
 		var raw json.RawMessage
+		if size += max(v.Size, len(v.JSON)); size > drover.MaxValue {
+			return Value{}, drover.Errorf(drover.CodeTooLarge, "its %d parts have more than the %d bytes that a value may have: give references to what is big", len(refs), drover.MaxValue)
+		}
 		if err == nil {
 			raw, err = f.load(v)
 		}
@@ -184,9 +189,17 @@ func (f *fold) output(i int) (Value, error) {
 	return ns.Output, nil
 }
 
-// gather makes the array of the outputs of a fan-out.
+// gather makes the array of the outputs of a fan-out. It asks for all that it has to
+// load at once, so it asks for nothing where that cannot fit: a worker has to hold it.
 func (f *fold) gather(i int) (json.RawMessage, error) {
 	n, it := f.p.nodes[i], f.s.Nodes[i].Items
+	tooLarge := func() error {
+		return drover.Errorf(drover.CodeTooLarge,
+			"the outputs of all %d items of node %s are more than %d bytes: let them give references to what is big", it.Total, n.id, drover.MaxValue)
+	}
+	if it.Size > drover.MaxValue {
+		return nil, tooLarge()
+	}
 	out := []byte{'['}
 	missing := false
 	for k := range it.Total {
@@ -199,8 +212,7 @@ func (f *fold) gather(i int) (json.RawMessage, error) {
 			out = append(out, ',')
 		}
 		if out = append(out, raw...); len(out) > drover.MaxValue {
-			return nil, drover.Errorf(drover.CodeTooLarge,
-				"the outputs of all %d items of node %s are more than %d bytes: let them give references to what is big", it.Total, n.id, drover.MaxValue)
+			return nil, tooLarge()
 		}
 	}
 	if missing {

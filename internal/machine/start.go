@@ -14,6 +14,9 @@ import (
 
 // begin makes a run.
 func begin(p *Plan, c *Command, v Values) (Step, error) {
+	if outlived(c.Verb) {
+		return Step{}, nil
+	}
 	if c.Verb != drover.VerbStart || c.Start == nil {
 		return refuse(nil, drover.Errorf(drover.CodeNotFound, "there is no run %s: start it first, or check its id", c.Run)), nil
 	}
@@ -53,6 +56,11 @@ func begin(p *Plan, c *Command, v Values) (Step, error) {
 	}
 	return f.step(c), nil
 }
+
+// outlived reports whether a command is what a child says to its parent, or to the run
+// at the top. A child that was abandoned may live for longer than the record of its
+// parent is kept, and where there is no run nobody waits to hear of it.
+func outlived(verb drover.Verb) bool { return verb == drover.VerbChild || verb == drover.VerbMeta }
 
 // admit says why a start may not make a run, or nil.
 func admit(p *Plan, c *Command) *drover.Error {

@@ -13,7 +13,7 @@ import (
 const Version = 3
 
 // State is the durable state of one run: what its record holds. Its exported
-// fields are for reading, but for Timer and Owed, which belong to the caller.
+// fields are for reading, but for Timer, Timed and Owed, which belong to the caller.
 // Unexported fields are derived from the others when they are first needed.
 type State struct {
 	V        int                 `json:"V"`
@@ -23,12 +23,14 @@ type State struct {
 	Status   drover.Status       `json:"st"`
 	Secret   string              `json:"key"`           // of the tokens
 	Print    string              `json:"fp"`            // fingerprint of the input of the start
-	Applied  uint64              `json:"seq"`           // of the last command that changed the run
+	Applied  uint64              `json:"seq"`           // of the last command that changed the run, with Shift in it
+	Shift    uint64              `json:"shi,omitempty"` // how much was added to the sequences of its log since that has lost commands
 	Now      Millis              `json:"now"`           // the latest time that the run has seen
 	Created  Millis              `json:"cre"`           //
 	Ended    Millis              `json:"end,omitempty"` // 0: not terminal
 	Due      Millis              `json:"due,omitempty"` // deadline of the whole run; 0: none
 	Timer    Millis              `json:"tim,omitempty"` // set by the caller: the wake-up that is known to be durable
+	Timed    uint64              `json:"tms,omitempty"` // set by the caller: the name of that wake-up
 	Owed     []Owed              `json:"owe,omitempty"` // set by the caller: effects that are not known to have happened
 
 	Input  Value             `json:"in,omitzero"`

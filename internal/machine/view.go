@@ -287,6 +287,10 @@ func (s *State) delivery(i int) drover.Delivery {
 		ID: s.deliveryID(i), Notify: sub.Notify, Status: sub.Status, Attempts: sub.Tried,
 		Since: moment(sub.Since), LastError: sub.Error, LastFailure: sub.Failed, NextAt: moment(sub.Next), EndedAt: moment(sub.At), Receipt: sub.Receipt,
 	}
+	d.GaveUp = sub.gaveUp()
+	if sub.called() {
+		d.NextAt = moment(sub.ends())
+	}
 	d.Notify.Seal = ""
 	if d.Notify.URL != "" {
 		d.Notify.URL = d.Notify.To() // its query may have a secret

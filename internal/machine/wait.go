@@ -283,5 +283,8 @@ func (f *fold) missed(i int) string {
 	if h.Mark == HookClaiming {
 		return fmt.Sprintf("nobody has said whether node %s has token %q", n.id, cut(h.Token, shownToken))
 	}
+	if n.step.Wait != nil && len(n.step.Wait.Approve) > 0 {
+		return fmt.Sprintf("nobody answered the question of node %s", n.id)
+	}
 	return fmt.Sprintf("nothing was delivered to hook %q of node %s", cut(h.Token, shownToken), n.id)
 }

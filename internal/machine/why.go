@@ -44,14 +44,18 @@ func (s *State) untold() []drover.Reason {
 			continue
 		}
 		who := fmt.Sprintf("%s %s", strings.ReplaceAll(sub.Notify.Kind(), "_", " "), sub.Notify.To())
-		r := drover.Reason{Waiting: "subscriber", On: sub.Notify.To(), Since: spell(sub.Since), Until: spell(sub.Next)}
-		switch sub.Status {
-		case drover.DeliveryHeld:
+		r := drover.Reason{Waiting: "subscriber", On: sub.Notify.To(), DeliveryID: s.deliveryID(i), Since: spell(sub.Since), Until: spell(sub.Next)}
+		switch {
+		case sub.Status == drover.DeliveryHeld:
 			r.Since = spell(s.Ended)
 			r.Text = fmt.Sprintf("%s is not told before %s, as %s for the run and may take its outcome", who, r.Until, s.waiters())
-		case drover.DeliveryDead:
+		case sub.Status == drover.DeliveryDead:
 			r.Until = ""
-			r.Text = fmt.Sprintf("%s was not told: it was given up at %s after %s; replay delivery %s to try again", who, spell(sub.At), counted(sub.Tried, "attempt"), s.deliveryID(i))
+			r.Text = fmt.Sprintf("%s was not told: it was given up at %s after %s, as %s; replay delivery %s to try again",
+				who, spell(sub.At), counted(sub.Tried, "attempt"), sub.because(), s.deliveryID(i))
+		case sub.called():
+			r.Until = spell(sub.ends())
+			r.Text = fmt.Sprintf("%s was not told yet: attempt %d is a call in its queue, or under way, until %s", who, sub.Tried+1, r.Until)
 		default:
 			r.Text = fmt.Sprintf("%s was not told yet: attempt %d is under way, or comes at %s at the latest", who, sub.Tried+1, r.Until)
 		}
@@ -64,6 +68,26 @@ func (s *State) untold() []drover.Reason {
 		list = append(list, r)
 	}
 	return list
+}
+
+// because spells why a delivery was given up.
+func (sub *Subscriber) because() string {
+	switch sub.gaveUp() {
+	case drover.GaveUpPermanent:
+		return "that is for good (permanent)"
+	case drover.GaveUpAttempts:
+		return fmt.Sprintf("its max_attempts is %d", sub.Notify.MaxAttempts)
+	}
+	return fmt.Sprintf("its max_age of %s was used up", sub.age())
+}
+
+// QueuedFor gives the function in whose queue the call is that a reason waits for to
+// tell a subscriber; "": it waits for something else.
+func QueuedFor(s *State, r *drover.Reason) drover.FunctionName {
+	if i := (&fold{s: s}).subscriber(r.DeliveryID); i >= 0 && s.Notify[i].called() {
+		return s.Notify[i].Notify.Function
+	}
+	return ""
 }
 
 // waiters names those who wait for the outcome.

@@ -27,6 +27,7 @@ type world struct {
 	now     time.Time
 	stored  map[string]json.RawMessage
 	last    Step
+	asked   int  // how many values had to be loaded
 	sparing bool // no checks that cost much
 	watch   func(Step)
 }
@@ -65,6 +66,7 @@ func (w *world) send(c *Command) Step {
 		if !ok {
 			break
 		}
+		w.asked += len(need.Keys)
 		w.load(need.Keys, loaded)
 		if w.s = nil; before != nil {
 			w.s = w.decode(before)
@@ -337,6 +339,9 @@ func effectName(e Effect) string {
 	case EffectDeliver:
 		return fmt.Sprintf("deliver %d@%d", e.Index, e.Attempt)
 	case EffectWithdraw:
+		if e.Call != nil {
+			return "withdraw " + string(e.Call.Function) + " " + e.Call.ID.String()
+		}
 		return fmt.Sprintf("withdraw %v", e.Functions)
 	case EffectClaim:
 		return fmt.Sprintf("claim %s for %s", e.Token, e.Claim.ID)

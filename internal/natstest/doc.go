@@ -9,7 +9,7 @@
 // [Bubble] runs a test with a server under the fake clock of testing/synctest:
 // a schedule of 36 hours takes seconds, and time stands still while anything
 // works. No sockets, no cluster and no parallel tests in a process that uses
-// it. [NewCluster] boots servers that listen on the loopback and share a
+// it. [Clock] is that clock without a server. [NewCluster] boots servers that listen on the loopback and share a
 // replicated JetStream.
 //
 // Whatever these make is shut down, and waited for, when the test ends, so that

@@ -8,7 +8,8 @@
 // The driver, in one goroutine, calls [Partition.Advance] with the time, then
 // [Partition.Receive] for a message or [Partition.Complete] for the end of an
 // operation, and then performs what [Partition.Take] gives. Operations run at
-// the same time and may end in any order; each ends exactly once.
+// the same time and may end in any order; each ends exactly once. How many
+// messages there is memory for, [Partition.Room] says.
 //
 // # Promises
 //
@@ -35,5 +36,8 @@
 // A commit whose end is unknown may have happened. The record is read again
 // then, and its Applied sequence tells. Records that are read may be what
 // another owner wrote; they are what counts. An owner that comes after a crash
-// performs again what the last commits owed, so an effect may happen twice.
+// performs again what the last commits owed, so an effect may happen twice. The
+// log may have lost its end, and give sequences that a record has seen to other
+// commands: those are told from the lost ones by their time, and by what the log
+// has where the record was.
 package partition

@@ -29,6 +29,7 @@ type driver struct {
 	plans   map[string]*machine.Plan
 	far     bool // no plan is at hand
 	revs    uint64
+	log     []Message // where a script keeps one
 }
 
 func newDriver(t *testing.T, opts Options) *driver {
@@ -194,7 +195,11 @@ func (d *driver) happen(op *Op) Result {
 			return Result{Plan: d.plan(string(op.Start.Definition))}
 		}
 		return Result{Plan: d.plans[string(op.Hash)]}
-	case OpFetch, OpAct, OpDead, OpTick, OpSchedule, OpAnswer, OpEvent:
+	case OpTrace:
+		if d.log != nil && (op.Seq > uint64(len(d.log)) || d.log[op.Seq-1].Run != string(op.Run) || d.log[op.Seq-1].At.After(op.At)) {
+			return Result{Err: drover.Errorf(drover.CodeNotFound, "no command %d", op.Seq)}
+		}
+	case OpFetch, OpAct, OpDead, OpTick, OpSchedule, OpUnschedule, OpAnswer, OpEvent:
 	}
 	return Result{}
 }

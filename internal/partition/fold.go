@@ -70,7 +70,10 @@ func (b *batch) open(r *run) bool {
 
 // foldable reports whether a command can be folded now.
 func (p *Partition) foldable(r *run, it *item) bool {
-	if it.start != nil {
+	switch {
+	case r.doubtful(it):
+		return false
+	case it.start != nil:
 		return p.resolved(r, it)
 	}
 	return r.known
@@ -88,7 +91,7 @@ func (p *Partition) apply(r *run, it *item) (machine.Step, error) {
 	if !r.timer.Time().After(it.cmd.At) {
 		r.timer = 0 // it has come, or is about to, and may have found nothing due
 	}
-	if r.state != nil && it.seq <= r.state.Applied {
+	if r.state != nil && it.seq <= r.state.Position() {
 		return machine.Step{State: r.state}, nil
 	}
 	plan := r.plan
@@ -109,6 +112,9 @@ func (p *Partition) apply(r *run, it *item) (machine.Step, error) {
 func (p *Partition) take(r *run, b *batch, it *item, step machine.Step) {
 	answer := Op{Kind: OpAnswer, Reply: it.msg.Reply, Answer: step.Answer}
 	switch {
+	case step.Refused != nil && r.state == nil && it.cmd != nil && it.cmd.Verb == drover.VerbTick && it.msg.Reply == "":
+		p.finish(it) // of a timer that has outlived its run, as a rule: nobody waits for it, and nothing is lost
+		return
 	case step.Refused != nil:
 		p.bury(r, it, step.Refused, step.Effects)
 		return
@@ -177,7 +183,10 @@ func (p *Partition) forget(r *run) {
 // encode makes the record of a batch, and commits it once nothing earlier
 // waits to be a dead letter.
 func (p *Partition) encode(r *run, b *batch) {
-	r.state.Timer = r.timer
+	r.state.Timer, r.state.Timed = r.timer, r.timed
+	if r.ends() {
+		r.state.Timer, r.state.Timed = 0, 0
+	}
 	owed := machine.Compact(b.effects)
 	r.state.Owed = nil
 	for _, a := range r.owing { // in the order in which they have to happen
@@ -241,8 +250,9 @@ func (p *Partition) committed(r *run, b *batch, owed []machine.Owed, data []byte
 		r.tickAfter = p.now.Add(firstPause)
 	}
 	r.rev, r.committed = rev, data
+	p.unschedule(r)
 	r.shed(maxValues)
-	a := p.act(r, r.state.Applied, owed, b.effects)
+	a := p.act(r, r.state.Position(), owed, b.effects)
 	for _, it := range b.items {
 		it.acting = a
 		p.finish(it)

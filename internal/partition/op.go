@@ -24,21 +24,23 @@ type OpKind int
 
 // The operations. Result tells what each gives back.
 const (
-	OpLoad     OpKind = iota // read the record of Run, from the leader; gives Data and Revision, or CodeNotFound
-	OpResolve                // find, check and store the definition that Start or Hash names; gives Plan
-	OpFetch                  // read the values behind Keys; gives Values, without those that are gone
-	OpCommit                 // store Puts, then write Data where the revision is Revision; gives Revision
-	OpAct                    // perform Effects
-	OpDead                   // store Message with Err as a dead letter
-	OpTick                   // publish a tick for Run
-	OpSchedule               // have the server publish a tick for Run at At; Seq makes its name
-	OpAnswer                 // send Answer, or Err, to Reply; its end does not matter
-	OpEvent                  // hint that Run is in Status since Seq; its end does not matter
+	OpLoad       OpKind = iota // read the record of Run, from the leader; gives Data and Revision, or CodeNotFound
+	OpResolve                  // find, check and store the definition that Start or Hash names; gives Plan
+	OpTrace                    // look for a command of Run at Seq of the log, stored by At; gives nothing, or CodeNotFound
+	OpFetch                    // read the values behind Keys; gives Values, without those that are gone
+	OpCommit                   // store Puts, then write Data where the revision is Revision; gives Revision
+	OpAct                      // perform Effects
+	OpDead                     // store Message with Err as a dead letter
+	OpTick                     // publish a tick for Run
+	OpSchedule                 // have the server publish a tick for Run at At; Seq makes its name
+	OpUnschedule               // forget the tick that Seq names, which Run does not need any more; its end does not matter
+	OpAnswer                   // send Answer, or Err, to Reply; its end does not matter
+	OpEvent                    // hint that Run is in Status since Seq; its end does not matter
 )
 
 // String names the kind.
 func (k OpKind) String() string {
-	return [...]string{"load", "resolve", "fetch", "commit", "act", "dead", "tick", "schedule", "answer", "event"}[k]
+	return [...]string{"load", "resolve", "trace", "fetch", "commit", "act", "dead", "tick", "schedule", "unschedule", "answer", "event"}[k]
 }
 
 // Op is one operation to perform. The fields that its kind names are set.
@@ -63,7 +65,7 @@ type Op struct {
 }
 
 // Awaited reports whether the end of the operation must be told.
-func (o *Op) Awaited() bool { return o.Kind != OpAnswer && o.Kind != OpEvent }
+func (o *Op) Awaited() bool { return o.Kind != OpUnschedule && o.Kind != OpAnswer && o.Kind != OpEvent }
 
 // Result is how an operation ended.
 type Result struct {

@@ -19,9 +19,9 @@ type Options struct {
 	CoverAfter time.Duration
 	// IdleAfter is how long a parked run is kept in memory. 0 means 10 s.
 	IdleAfter time.Duration
-	// Memory is how many bytes runs may have in memory that nothing is asked of.
-	// Where they have more, values and parked runs go at once, and wake-ups are
-	// made durable after hurryAfter. 0 means 64 MiB.
+	// Memory is how many bytes runs may have in memory. Before they have, values
+	// and parked runs go at once, and wake-ups are made durable after hurryAfter;
+	// then Room is 0. 0 means 64 MiB.
 	Memory int
 	// Secret gives the entropy of a new run: text that nobody can guess.
 	Secret func() string
@@ -53,12 +53,16 @@ type Partition struct {
 	alarms alarms
 	// acted remembers runs that were let go while the cursor had not passed
 	// them: up to which sequence their effects are known to have happened.
-	acted   map[drover.RunID]uint64
-	pruneAt int // how many of them make it worth to look for those that are passed
-	drain   bool
-	queued  int // commands whose payloads are in memory
-	bytes   int // of these payloads
-	kept    int // bytes of runs, more or less
+	acted     map[drover.RunID]uint64
+	ruined    map[drover.RunID]time.Time // runs whose records were given up, and until when they are not tried
+	pruneAt   int                        // how many of them make it worth to look for those that are passed
+	drain     bool
+	queued    int  // commands whose payloads are in memory
+	bytes     int  // of these payloads
+	parked    int  // bytes of payloads that wait for records that cannot be read
+	kept      int  // bytes of runs, more or less
+	pressing  int  // bytes of them that hold back what comes
+	relieving bool // runs are looked at again, for as long as they are too many
 }
 
 // awaited is an operation that is under way.
@@ -90,11 +94,12 @@ func New(opts Options) *Partition {
 		opts.Report = func(drover.RunID, OpKind, error) {}
 	}
 	return &Partition{
-		opts:  opts,
-		runs:  map[drover.RunID]*run{},
-		last:  opts.Cursor - 1,
-		ends:  map[uint64]awaited{},
-		acted: map[drover.RunID]uint64{},
+		opts:   opts,
+		runs:   map[drover.RunID]*run{},
+		last:   opts.Cursor - 1,
+		ends:   map[uint64]awaited{},
+		acted:  map[drover.RunID]uint64{},
+		ruined: map[drover.RunID]time.Time{},
 	}
 }
 
@@ -146,6 +151,9 @@ func (p *Partition) Receive(m Message) {
 	}
 	r.queue = append(r.queue, it)
 	r.open = append(r.open, it)
+	if r.parked {
+		p.park(r, it)
+	}
 	p.step(r)
 }
 

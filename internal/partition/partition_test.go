@@ -410,3 +410,17 @@ func TestARecordThatCannotBeReadHoldsOnlyItsRun(t *testing.T) {
 		t.Error("it is quiet although a command is not done")
 	}
 }
+
+// A child may outlive the record of its parent: what it says then is done with, and
+// is no dead letter.
+func TestAChildOfARunThatIsGoneIsDoneWith(t *testing.T) {
+	d := newDriver(t, Options{})
+	call := drover.CallID{Run: "r", Node: "c", Item: drover.NoItem, Attempt: 1}
+	d.send("r", drover.VerbChild, drover.ChildMessage{Call: call, Token: "t", Child: drover.ChildRunID(call), Status: drover.StatusCompleted})
+	d.want("load")
+	d.end(OpLoad) // there is none
+	d.want("")
+	if d.p.Cursor() != 2 {
+		t.Errorf("the cursor is at %d", d.p.Cursor())
+	}
+}

@@ -26,6 +26,7 @@ type run struct {
 	values    map[string]json.RawMessage
 	size      int // bytes of values
 	weight    int // bytes that it has in memory, more or less
+	pressing  int // bytes of them that hold back what comes
 
 	busy     bool    // an operation is under way that must end before the next fold
 	queue    []*item // not folded yet
@@ -36,10 +37,14 @@ type run struct {
 	burying  int     // dead letters under way
 	held     func()  // a commit that waits for them
 	failures int     // of the operation under way, in a row
+	parked   bool    // its record cannot be read: what waits for it does not hold others back
+	set      int     // bytes of that
 	losses   int     // commits that were not known to succeed, in a row
 	single   bool    // fold one command at a time: a commit was impossible
 
 	timer     machine.Millis // the latest wake-up that was made durable; 0: none
+	timed     uint64         // what names it, or one that may be there; 0: none is known
+	over      bool           // the record says that the run is
 	heard     machine.Millis // the latest time of the log that a command of it came with
 	overdue   machine.Millis // a deadline at or before the present of the run for which a wake-up is durable: the next owner gets it
 	uncovered time.Time      // since when the next wake-up is in memory only; zero: it is not
@@ -62,6 +67,7 @@ type item struct {
 	plan   *machine.Plan // of a start
 	acting *act          // effects of its commit that are under way
 	folded bool          // its commit is durable, or it needed none
+	old    bool          // it was folded, although it is younger than its run: the log says so
 	held   bool          // it counts as one that is in memory with its payload
 	size   int           // bytes of that
 
@@ -83,6 +89,8 @@ func (p *Partition) step(r *run) {
 		switch {
 		case r.doubt || !r.known && head.start == nil && head.bad == nil:
 			p.load(r)
+		case r.doubtful(head):
+			p.trace(r, head)
 		case head.start != nil && !p.resolved(r, head):
 			p.resolve(r, head)
 		default:
@@ -131,7 +139,7 @@ func (p *Partition) decode(r *run, res Result) {
 	}
 	p.do(&Op{Kind: OpResolve, Run: r.id, Hash: state.Hash}, func(got Result) {
 		switch {
-		case errors.Is(got.Err, drover.CodeNotFound) || errors.Is(got.Err, drover.CodeInvalidDefinition):
+		case final(got.Err):
 			p.unreadable(r, OpResolve, got.Err)
 			return
 		case got.Err != nil:
@@ -143,34 +151,14 @@ func (p *Partition) decode(r *run, res Result) {
 	})
 }
 
-// hopeless is how often a record is read before it is given up: some ten
-// minutes. Another version of this binary may be able to read it, and take over
-// its partition meanwhile.
-const hopeless = 120
-
-// unreadable deals with a record that this binary cannot go on with, and so may
-// not change. In the end the commands that wait for it become dead letters, so
-// that it does not hold the cursor for ever.
-func (p *Partition) unreadable(r *run, kind OpKind, err error) {
-	if r.failures < hopeless {
-		p.again(r, kind, err, p.load)
-		return
-	}
-	p.opts.Report(r.id, kind, err)
-	for _, it := range r.queue {
-		it.bad = drover.Errorf(drover.CodeInternal, "the record of run %s cannot be used: %v; mend it, then requeue this command", r.id, err)
-	}
-	p.ready(r, nil, nil, 0) // no record, as far as this owner goes: a start that comes will find the conflict
-}
-
 // owe performs what a record that was read still owes, and makes it known. What
 // this owner has performed already, or performs just now, it does not repeat.
 func (p *Partition) owe(r *run, state *machine.State, res Result) {
 	owed := state.Owed
-	if state.Applied < p.Cursor() || state.Applied <= max(r.happened, p.acted[r.id]) {
+	if state.Position() < p.Cursor() || state.Position() <= max(r.happened, p.acted[r.id]) {
 		owed = nil
 	}
-	if n := len(r.owing); n > 0 && state.Applied <= r.owing[n-1].seq {
+	if n := len(r.owing); n > 0 && state.Position() <= r.owing[n-1].seq {
 		p.owes(r, r.owing[n-1], state, res)
 		return
 	}
@@ -185,13 +173,13 @@ func (p *Partition) owe(r *run, state *machine.State, res Result) {
 			d.Partial = true // somebody may have been asked, and have recorded since
 		}
 	}
-	p.owes(r, p.act(r, state.Applied, owed, effects), state, res)
+	p.owes(r, p.act(r, state.Position(), owed, effects), state, res)
 }
 
 // owes makes a record known whose effects are performed.
 func (p *Partition) owes(r *run, a *act, state *machine.State, res Result) {
 	for _, it := range r.open {
-		if it.seq <= state.Applied {
+		if it.seq <= state.Position() {
 			it.acting = a
 		}
 	}
@@ -201,11 +189,12 @@ func (p *Partition) owes(r *run, a *act, state *machine.State, res Result) {
 // ready makes what was read the state of the run, and goes on.
 func (p *Partition) ready(r *run, state *machine.State, data []byte, rev uint64) {
 	r.busy, r.failures = false, 0
+	p.unpark(r)
 	r.known, r.sure, r.doubt = true, true, false
 	r.state, r.committed, r.rev = state, data, rev
-	r.timer = 0
+	r.timer, r.timed, r.over = 0, 0, false
 	if state != nil {
-		r.timer = state.Timer
+		r.remember(state)
 	}
 	p.step(r)
 }
@@ -237,7 +226,7 @@ func (r *run) value(key string) (json.RawMessage, bool) {
 
 // resolved reports whether the plan of a start is at hand, or is not needed.
 func (p *Partition) resolved(r *run, it *item) bool {
-	if it.bad != nil || it.plan != nil || r.known && r.state != nil && it.seq <= r.state.Applied {
+	if it.bad != nil || it.plan != nil || r.known && r.state != nil && it.seq <= r.state.Position() {
 		return true
 	}
 	if r.known && r.state != nil && it.start.Workflow != "" && it.start.Workflow == r.state.Workflow {

@@ -6,30 +6,6 @@ import (
 	"github.com/droverhq/drover/internal/machine"
 )
 
-// How many bytes of values a run may keep in memory between two commits, and
-// when nothing is asked of it.
-const (
-	maxValues = 8 << 20
-	maxIdle   = 1 << 20
-)
-
-// hurryAfter is CoverAfter, at most, while runs have more memory than they may.
-const hurryAfter = time.Second
-
-// overhead is what a run has in memory beside its record and its values.
-const overhead = 2 << 10
-
-// weigh notes how much memory a run has. A state has about as much as the record
-// that it was made from.
-func (p *Partition) weigh(r *run) {
-	weight := overhead + 2*len(r.committed) + r.size
-	p.kept += weight - r.weight
-	r.weight = weight
-}
-
-// crowded reports whether runs have more memory than they may.
-func (p *Partition) crowded() bool { return p.kept > p.opts.Memory }
-
 // settle finishes commands that need nothing more, sets the next alarm, and
 // lets go of a run that needs no memory.
 //
@@ -98,10 +74,11 @@ func (p *Partition) idle(r *run) bool {
 	}
 	delete(p.runs, r.id)
 	p.kept -= r.weight
-	if r.state != nil && r.state.Applied >= p.Cursor() {
-		p.acted[r.id] = r.state.Applied
+	p.pressing -= r.pressing
+	if r.state != nil && r.state.Position() >= p.Cursor() {
+		p.acted[r.id] = r.state.Position()
 	}
-	*r = run{id: r.id} // alarms hold on to it for a while
+	*r = run{id: r.id} // what has still to end holds on to it for a while
 	return true
 }
 
@@ -112,8 +89,10 @@ func (p *Partition) arm(r *run) {
 		return
 	}
 	r.alarm = at
+	id := r.id
 	p.alarms.add(at, func() {
-		if p.runs[r.id] != r {
+		r := p.runs[id] // by its name: an alarm may be long after the run was let go
+		if r == nil {
 			return
 		}
 		if !r.alarm.After(at) {
@@ -135,7 +114,7 @@ func (p *Partition) wake(r *run) time.Time {
 		if !r.ticking {
 			earlier(p.tickAt(r))
 		}
-		if !r.covering {
+		if r.covers() {
 			earlier(p.coverAt(r))
 		}
 	}
@@ -145,9 +124,16 @@ func (p *Partition) wake(r *run) time.Time {
 	return at
 }
 
-// tickAt is when the run is to be woken through the log.
+// covers reports whether the wake-up of an uncovered run may be made durable. While
+// it waits for its next commit that is the one that its next state needs: the last
+// command is not done before.
+func (r *run) covers() bool { return !r.covering && !r.busy }
+
+// tickAt is when the run is to be woken through the log. Like all alarms it goes by
+// the owner's present, which no clock that is set moves: else one that was set
+// before that could hide those behind it.
 func (p *Partition) tickAt(r *run) time.Time {
-	at := p.clock.own(r.state.Deadline().Time())
+	at := p.now.Add(p.clock.own(r.state.Deadline().Time()).Sub(p.now))
 	if at.Before(r.tickAfter) {
 		return r.tickAfter
 	}
@@ -171,7 +157,7 @@ func (p *Partition) ring(r *run) {
 		if !r.ticking && !p.now.Before(p.tickAt(r)) {
 			p.tick(r)
 		}
-		if !r.covering && !p.now.Before(p.coverAt(r)) {
+		if r.covers() && !p.now.Before(p.coverAt(r)) {
 			p.schedule(r)
 		}
 	}
@@ -224,7 +210,7 @@ func (p *Partition) schedule(r *run) {
 		switch {
 		case at <= r.heard: // it may have come already, and have found nothing due
 		case r.timer == 0 || at < r.timer || r.state == nil || r.timer <= r.state.Now:
-			r.timer = at
+			r.timer, r.timed = at, op.Seq
 		}
 		p.settle(r)
 	})

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 
 	"github.com/droverhq/drover"
+	"github.com/droverhq/drover/internal/natstest"
 	"github.com/droverhq/drover/kv"
 	"github.com/droverhq/drover/subjects"
 )
@@ -54,7 +54,7 @@ func RunSuite(t *testing.T, open func(t *testing.T) *kv.Store) {
 		{"a context that has ended", testCancelled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { c.test(t, open(t)) })
+			natstest.Clock(t, func(t *testing.T) { c.test(t, open(t)) })
 		})
 	}
 }
