@@ -30,6 +30,10 @@ type BodyOptions struct {
 	Keep     string        // the inbox where this process takes further drives; "": a body that parks is dropped
 	Beat     time.Duration // of heartbeats; 0: none
 	Trace    func(Op)      // hears of all that the body asks for, in each drive; nil: nobody does
+
+	// Panicked hears of each attempt of a step or an undo that panicked, in its
+	// goroutine, also where it is late and the journal has nothing of it; nil: nobody does.
+	Panicked func(attempt drover.Entry)
 }
 
 // Body is the body of one run in this process. One drive at a time may use it.
@@ -37,8 +41,9 @@ type Body struct {
 	def  *Def
 	t    Transport
 	opts BodyOptions
-	c    *core        // nil: not in memory
-	hint atomic.Int64 // entries that the journal is said to have
+	c    *core         // nil: not in memory
+	hint atomic.Int64  // entries that the journal is said to have
+	last *drover.Error // with which it broke in this drive, its last one
 	wake chan struct{}
 
 	working *sync.WaitGroup // functions of steps
@@ -83,6 +88,7 @@ func (b *Body) Nudge(entries int) {
 // it says, and what that has is not done again.
 func (b *Body) Drive(ctx context.Context, req *drover.DriveRequest, fence int) (*drover.DriveEnd, error) {
 	l := &loop{Body: b, req: req, fence: fence, replies: make(chan answered, 1)}
+	b.last = nil
 	end, err := l.run(ctx)
 	if err != nil || end.Status != drover.DriveWaiting || b.opts.Keep == "" {
 		b.Close()
@@ -152,7 +158,7 @@ func (l *loop) run(ctx context.Context) (*drover.DriveEnd, error) {
 func (l *loop) open(ctx context.Context) error {
 	from := cmp.Or(l.req.From, 1)
 	if l.c != nil && l.c.have >= from-1 && l.c.at == l.req.Records && l.c.req.Seed == l.req.Seed {
-		l.c.req.Drive, l.c.req.Token = l.req.Drive, l.req.Token
+		l.c.req.Drive, l.c.req.Token, l.c.last = l.req.Drive, l.req.Token, l.req.Last
 		l.c.learn(l.req.Journal)
 		if l.c.have < l.req.Entries {
 			more, err := l.t.Journal(ctx, l.req.RunID, l.c.have+1)
@@ -199,6 +205,7 @@ func (l *loop) claim(ctx context.Context) error {
 	case reply.Records != l.c.at:
 		return drover.Errorf(drover.CodeStale, "run %s has %d records, and %d were known", l.req.RunID, reply.Records, l.c.at)
 	}
+	l.c.last = reply.Last
 	return nil
 }
 
@@ -206,9 +213,9 @@ func (l *loop) begin(req *drover.DriveRequest) {
 	own := *req
 	own.Journal = nil
 	l.c = newCore(l.def, &own, l.opts.Trace)
-	l.c.working = l.working
+	l.c.working, l.c.panics = l.working, l.opts.Panicked
 	l.c.learn(req.Journal)
-	l.c.at = req.Records
+	l.c.at, l.c.last = req.Records, req.Last
 	l.hint.Store(0)
 	l.state.note(req.Records, l.c.have)
 }
@@ -230,9 +237,14 @@ func (l *loop) drive(ctx context.Context) (*drover.DriveEnd, error) {
 		case len(c.journal) > 0:
 			c.consume()
 			continue
+		case c.held() && !c.burst.sent && l.busy: // what is said of this drive may change
+		case c.held() && !c.burst.sent && !c.last:
+			c.breakOff(c.burst.end())
+			continue
 		default:
 			c.begin()
 			c.send()
+			l.tellBurst()
 			if end, err := l.sendAll(ctx); end != nil || err != nil {
 				return end, err
 			}

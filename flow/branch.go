@@ -15,6 +15,7 @@ type branch struct {
 	c       *core
 	scope   *scope
 	body    func()
+	op      *op // that others wait for; nil: the first branch
 	resume  chan struct{}
 	started bool
 	ready   bool // it is in core.ready
@@ -76,7 +77,7 @@ func (c *core) wake(b *branch) {
 
 // settle runs branches one at a time until all are blocked or over.
 func (c *core) settle() {
-	for len(c.ready) > 0 && c.broken == nil {
+	for len(c.ready) > 0 && c.broken == nil && !c.held() {
 		b := c.ready[0]
 		c.ready = c.ready[1:]
 		b.ready = false
@@ -111,8 +112,7 @@ func (b *branch) main() {
 	defer func() {
 		v := recover()
 		if _, dropped := v.(unwind); !returned && !dropped && !c.dead {
-			err := panicked("program "+c.def.name, v, debug.Stack())
-			c.breakOff(&drover.DriveEnd{Status: drover.DrivePanicked, Error: err})
+			c.panicked(b, panicked("program "+c.def.name, v, debug.Stack()))
 		}
 		b.over = true
 		c.baton <- struct{}{}

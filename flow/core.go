@@ -26,7 +26,8 @@ type core struct {
 	def     *Def
 	req     *drover.DriveRequest
 	trace   func(Op)
-	working *sync.WaitGroup // functions of steps
+	panics  func(drover.Entry) // of steps and undos
+	working *sync.WaitGroup    // functions of steps
 
 	branches []*branch
 	ready    []*branch
@@ -38,7 +39,11 @@ type core struct {
 	endBase  context.CancelFunc
 	root     *scope
 	idle     *branch          // waits for all others to be over
+	run      *Run             // of the first branch
 	broken   *drover.DriveEnd // panicked or blocked
+	last     bool             // if the body panics, it is not driven again
+	burst    *burst           // it panicked, and is not broken off
+	failure  *drover.Error    // and this is what the journal has of that: what was done is to be undone
 	end      *drover.DriveEnd // the body is over
 
 	journal  []drover.Entry // known, and not consumed
@@ -51,6 +56,7 @@ type core struct {
 	out     *outbox // of the drive
 
 	used    map[string]string // ids, and what they are of
+	patches map[string]bool   // what was said of the ids of Patched, which are others
 	issued  []*op             // not matched, oldest first
 	unsent  int               // the last of those
 	steps   map[string]*op    // that are not over
@@ -100,7 +106,7 @@ func newCore(d *Def, req *drover.DriveRequest, trace func(Op)) *core {
 	c := &core{
 		def: d, req: req, trace: trace, now: req.Started,
 		baton: make(chan struct{}), gone: make(chan struct{}), done: make(chan stepDone),
-		streams: map[string]*stream{}, used: map[string]string{}, steps: map[string]*op{}, undos: map[string]*op{}, nodes: map[string]*op{},
+		streams: map[string]*stream{}, used: map[string]string{}, patches: map[string]bool{}, steps: map[string]*op{}, undos: map[string]*op{}, nodes: map[string]*op{},
 		rand: rand.New(rand.NewChaCha8(sha256.Sum256([]byte("rand/" + req.Seed)))),
 		uuid: rand.NewChaCha8(sha256.Sum256([]byte("uuid/" + req.Seed))),
 	}
@@ -108,6 +114,7 @@ func newCore(d *Def, req *drover.DriveRequest, trace func(Op)) *core {
 	c.root = newScope(nil, c.base)
 	run := &Run{undo: &undoList{}}
 	run.b = c.fork(c.root, func() { c.main(run) })
+	c.run = run
 	return c
 }
 
@@ -124,7 +131,7 @@ func (c *core) learn(entries []drover.Entry) {
 // use takes an id, which a run has once, for what is of it.
 func (c *core) use(id, what string) error {
 	if checkID(id) != nil {
-		return permanent(drover.CodeInvalidID, "id %q in program %s must be 1 to 100 bytes without # . / * > ~ @ or white space", cut(id, 110), c.def.name)
+		return badID(id, c.def.name)
 	}
 	switch before := c.used[id]; before {
 	case "":
@@ -135,6 +142,10 @@ func (c *core) use(id, what string) error {
 	}
 	c.used[id] = what
 	return nil
+}
+
+func badID(id, program string) *drover.Error {
+	return permanent(drover.CodeInvalidID, "id %q in program %s must be 1 to 100 bytes without # . / * > ~ @ or white space", cut(id, 110), program)
 }
 
 // issue asks for something that is matched in order.

@@ -33,11 +33,17 @@
 //   - After a stop, what the body waits for returns an error with the code
 //     stopped, and so does all that it asks for anew. What it did is undone when
 //     it returns an error, newest first.
+//   - A body that panics is driven again. The last of these panics is an error of
+//     the body: what other branches wait for ends with the code panic, and what it
+//     did is undone.
 //
 // # What may not be assumed
 //
 // A step may run more than once: its process may be lost before its result is
-// durable. Its id and that of the run make a good idempotency key.
+// durable, and an attempt that timed out may have done its work. Its id and that of
+// the run, which all attempts share, make a good idempotency key; in a body that
+// begins anew ([Run.ContinueAsNew]) ids come again, so add what tells its rounds
+// apart.
 //
 // Outside of steps a body must be the same in every drive: no clock but
 // [Run.Now], no chance but [Run.Rand] and [Run.UUID], no order of maps, no

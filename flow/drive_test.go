@@ -7,12 +7,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/flow"
 	"github.com/droverhq/drover/flow/flowtest"
+	"github.com/droverhq/drover/internal/natstest"
 )
 
 // owner is a Transport whose answers a test writes.
@@ -174,7 +174,7 @@ func TestPrograms02ADriveIsTakenBeforeAnythingIsDone(t *testing.T) {
 }
 
 func TestPrograms10HeartbeatsAndNudges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	natstest.Clock(t, func(t *testing.T) {
 		def := flow.Program("p", func(run *flow.Run, _ any) (string, error) {
 			return flow.Step(run, "slow", func(ctx context.Context) (string, error) {
 				select {
@@ -208,7 +208,7 @@ func TestPrograms10HeartbeatsAndNudges(t *testing.T) {
 // The owner hears of a drive whose first step takes long: soon, and what a body
 // that was kept knows is that of its run.
 func TestPrograms10ALongStepOfAKeptBodyHasHeartbeats(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	natstest.Clock(t, func(t *testing.T) {
 		def := flow.Program("p", func(run *flow.Run, _ any) (string, error) {
 			if _, err := flow.Wait[string](run, "w", "go"); err != nil {
 				return "", err
@@ -364,7 +364,7 @@ func TestProgramsWhatCannotBeAskedForIsAnError(t *testing.T) {
 }
 
 func TestPrograms07AForcedStopEndsSteps(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	natstest.Clock(t, func(t *testing.T) {
 		def := flow.Program("p", func(run *flow.Run, _ any) (any, error) {
 			return flow.Step(run, "slow", func(ctx context.Context) (any, error) {
 				<-ctx.Done()

@@ -58,6 +58,7 @@ func start[T any](run *Run, around *scope, body func(run *Run) (T, error)) *Futu
 		s.end(nil)
 		inner.b.c.resolve(o, nil, err)
 	})
+	inner.b.op = o
 	return &Future[T]{o: o, get: func(o *op) (T, error) {
 		out, _ := o.value.(T) // nil, where T is an interface
 		return out, nil

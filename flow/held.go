@@ -56,29 +56,45 @@ func (h *held) drive(ctx context.Context, def *Def, req *drover.DriveRequest, fe
 		return driven(outer, context.Cause(ctx))
 	}
 	end, err := run.body.Drive(ctx, req, fence)
-	h.broke(req, end)
+	h.broke(req, end, run.body.last)
 	h.leave(req.RunID, run, end)
 	return driven(outer, err)
 }
 
-// broke logs a drive whose body panicked, or did not fit its journal: its author looks
-// for that here first.
-func (h *held) broke(req *drover.DriveRequest, end *drover.DriveEnd) {
-	if end == nil || end.Status != drover.DrivePanicked && end.Status != drover.DriveBlocked {
+// broke logs a drive whose body panicked, with last in the last drive that it had, or
+// did not fit its journal: its author looks for that here first.
+func (h *held) broke(req *drover.DriveRequest, end *drover.DriveEnd, last *drover.Error) {
+	text, err := "", last
+	switch {
+	case end != nil && end.Status == drover.DrivePanicked:
+		text, err = "the body of a program panicked", end.Error
+	case end != nil && end.Status == drover.DriveBlocked:
+		text, err = "the body of a program does not fit the journal of its run, which is blocked", end.Error
+	case last != nil:
+		text = "the body of a program panicked, is not driven again, and undoes what it did"
+	default:
 		return
-	}
-	text := "the body of a program panicked"
-	if end.Status == drover.DriveBlocked {
-		text = "the body of a program does not fit the journal of its run, which is blocked"
 	}
 	attrs := []any{
 		slog.String("run", string(req.RunID)), slog.String("program", req.Program), slog.Int("drive", req.Drive),
-		slog.String("error", end.Error.Message),
+		slog.String("error", err.Message),
 	}
-	if end.Error.Stack != "" {
-		attrs = append(attrs, slog.String("stack", end.Error.Stack))
+	if err.Stack != "" {
+		attrs = append(attrs, slog.String("stack", err.Stack))
 	}
 	h.opts.Logger.Warn(text, attrs...)
+}
+
+// stepBroke logs a step that panicked: its run need not end by that, and shows the
+// stack only in its journal.
+func (h *held) stepBroke(run drover.RunID, program string, e drover.Entry) {
+	text := "a step of a program panicked"
+	if e.Kind == drover.EntryUndo {
+		text = "a compensation of a program panicked"
+	}
+	h.opts.Logger.Warn(text,
+		slog.String("run", string(run)), slog.String("program", program), slog.String("step", e.ID), slog.Int("attempt", e.Attempt),
+		slog.String("error", e.Error.Message), slog.String("stack", e.Error.Stack))
 }
 
 // enter makes a run that of a drive. It is not ok where a newer one has it.
@@ -87,7 +103,7 @@ func (h *held) enter(ctx context.Context, cancel context.CancelFunc, def *Def, r
 		h.mu.Lock()
 		run := h.runs[req.RunID]
 		if run == nil {
-			run = &holding{body: def.NewBody(h.fleet, h.bodyOptions())}
+			run = &holding{body: def.NewBody(h.fleet, h.bodyOptions(req))}
 			run.body.working = &h.working
 			h.runs[req.RunID] = run
 		}
@@ -151,8 +167,12 @@ func (h *held) evict() *Body {
 	return body
 }
 
-func (h *held) bodyOptions() BodyOptions {
-	o := BodyOptions{Instance: h.opts.Instance, Version: h.opts.Version, Beat: beatEvery}
+func (h *held) bodyOptions(req *drover.DriveRequest) BodyOptions {
+	run, program := req.RunID, req.Program
+	o := BodyOptions{
+		Instance: h.opts.Instance, Version: h.opts.Version, Beat: beatEvery,
+		Panicked: func(e drover.Entry) { h.stepBroke(run, program, e) },
+	}
 	if h.opts.KeepBodies > 0 {
 		o.Keep = h.inbox
 	}
@@ -187,7 +207,7 @@ func (h *held) takeDirect(req *drover.DriveRequest) bool {
 	h.running.Go(func() {
 		defer cancel()
 		end, err := run.body.Drive(ctx, req, 1)
-		h.broke(req, end)
+		h.broke(req, end, run.body.last)
 		h.leave(req.RunID, run, end)
 		if err = driven(ctx, err); err != nil && ctx.Err() == nil { // its owner asks somebody else, once it is silent
 			h.opts.Logger.Warn("a drive was given up", slog.String("run", string(req.RunID)), slog.Any("error", err))

@@ -38,6 +38,8 @@ func (c *core) consume() {
 		}
 	case drover.EntryNode, drover.EntryValue, drover.EntryCancel, drover.EntryMeta:
 		c.match(e)
+	case drover.EntryPanic:
+		c.fails(e)
 	case drover.EntryStop:
 		c.stop = drover.Errorf(drover.CodeStopped, "the run was stopped: %s", e.ID)
 		c.cancel(c.root, c.stop, true)
@@ -48,9 +50,13 @@ func (c *core) consume() {
 
 // misfit blocks the run: nobody may guess what the body meant.
 func (c *core) misfit(e drover.Entry) {
+	remedy := "bring back what the journal has, or mark the change with Patched"
+	if e.Kind == drover.EntryValue {
+		remedy = "put that mark back where it was: it must stay while runs that have it are not over"
+	}
 	c.breakOff(&drover.DriveEnd{Status: drover.DriveBlocked, Error: permanent(drover.CodeConflict,
-		"program %s does not fit the journal of its run: entry %d is %s, and the body %s: bring back what the journal has, or mark the change with Patched",
-		c.def.name, e.Number, describe(e), c.doing())})
+		"program %s does not fit the journal of its run: entry %d is %s, and the body %s: %s",
+		c.def.name, e.Number, describe(e), c.doing(), remedy)})
 }
 
 // over ends a step or an undo.
@@ -184,7 +190,7 @@ func (c *core) passed() bool {
 					return true
 				}
 			}
-		case drover.EntryEnded, drover.EntryStop:
+		case drover.EntryPanic, drover.EntryEnded, drover.EntryStop:
 		}
 	}
 	return false
@@ -243,8 +249,13 @@ func purpose(raw json.RawMessage) string {
 
 // describe names an entry for people.
 func describe(e drover.Entry) string {
-	if e.Kind == drover.EntryNode {
+	switch {
+	case e.Kind == drover.EntryNode:
 		return fmt.Sprintf("node %q (%s)", e.ID, purpose(e.Step))
+	case e.Kind == drover.EntryPanic && e.Error != nil:
+		return "a panic (" + cut(e.Error.Message, 200) + ")"
+	case e.Kind == drover.EntryValue: // a body asks for no other value
+		return fmt.Sprintf("Patched %q", e.ID)
 	}
 	return fmt.Sprintf("%s %q", e.Kind, e.ID)
 }

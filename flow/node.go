@@ -59,8 +59,8 @@ func Request[T any](run *Run, id, subject string, input any, opts ...Option) (T,
 	return nodeFuture[T](run, err, id, o.step(&drover.Step{Request: subject}), input, "").Get(run)
 }
 
-// HTTP sends an HTTP request, from a worker of the fleet. Its texts are those of
-// a definition: an expression in them is evaluated. Options: [Timeout], [Retry].
+// HTTP sends an HTTP request, from a worker of the fleet. Its texts mean what they
+// say: no expression in them is evaluated. Options: [Timeout], [Retry].
 func HTTP[T any](run *Run, id string, request drover.HTTP, opts ...Option) (T, error) {
 	o, err := read(id, opts, "Timeout", "Retry")
 	return nodeFuture[T](run, err, id, o.step(&drover.Step{HTTP: &request}), nil, "").Get(run)

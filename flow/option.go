@@ -10,7 +10,7 @@ import (
 )
 
 // Option says more of one thing that a body asks for: [Retry], [Timeout],
-// [Compensate], [Schema], [Detach]. One that does not fit what it is given to is
+// [Compensate], [Schema], [Detach], [Abandon]. One that does not fit what it is given to is
 // an error.
 type Option interface{ apply(o *options) }
 

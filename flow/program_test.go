@@ -50,9 +50,7 @@ func TestPrograms01StepsAreDoneOnce(t *testing.T) {
 func TestPrograms01AnIDIsUsedOnce(t *testing.T) {
 	def := flow.Program("twice", func(run *flow.Run, how string) (string, error) {
 		n := 0
-		if how == "mark" {
-			run.Patched("a")
-		} else if err := run.Sleep("a", time.Second); err != nil {
+		if err := run.Sleep("a", time.Second); err != nil {
 			return "", err
 		}
 		if how == "same" {
@@ -64,7 +62,6 @@ func TestPrograms01AnIDIsUsedOnce(t *testing.T) {
 	for how, says := range map[string]string{
 		"same": "each time for a node (sleep): in a loop, make it of the number of the round",
 		"":     "for a node (sleep) and then for a step",
-		"mark": "for Patched and then for a step",
 	} {
 		r := flowtest.Run(t, def, how, nil)
 		if r.Status != drover.StatusFailed || r.Error.Code != drover.CodeConflict || !strings.Contains(r.Error.Message, `id "a" is used twice in a run of program twice, `+says) {

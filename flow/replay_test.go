@@ -7,12 +7,12 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/droverhq/drover"
 	"github.com/droverhq/drover/flow"
 	"github.com/droverhq/drover/flow/flowtest"
+	"github.com/droverhq/drover/internal/natstest"
 )
 
 func TestPrograms12AChangedBodyBlocks(t *testing.T) {
@@ -148,7 +148,7 @@ func TestProgramsChanceIsTheSame(t *testing.T) {
 }
 
 func TestPrograms09AStepTimeoutIsAnAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	natstest.Clock(t, func(t *testing.T) {
 		tries := 0
 		def := flow.Program("slow", func(run *flow.Run, _ any) (string, error) {
 			return flow.Step(run, "s", func(ctx context.Context) (string, error) {

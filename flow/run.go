@@ -73,17 +73,27 @@ func (r *Run) UUID() string {
 // here before, and in every later drive of it; false where it has, by the body as
 // it was before the change. Once no run of that is left, the mark may become
 // unconditional, but must stay while runs that have it are not over.
+//
+// id is that of the change. Marks of one change have the same, as in a loop, and all
+// of them give what the first one gave; what a step or a node has for its id does not
+// matter. One that no id may be panics.
 func (r *Run) Patched(id string) bool {
 	r.b.enter()
 	c := r.b.c
-	if r.b.scope.cancelled() != nil || c.use(id, "Patched") != nil {
+	if checkID(id) != nil {
+		panic(badID(id, c.def.name).Error())
+	}
+	if was, known := c.patches[id]; known {
+		return was
+	}
+	if r.b.scope.cancelled() != nil {
 		return false
 	}
-	if !c.ahead(id) && c.passed() {
-		return false
+	c.patches[id] = c.ahead(id) || !c.passed()
+	if c.patches[id] {
+		c.issue(&op{entry: drover.Entry{Kind: drover.EntryValue, ID: id, Output: json.RawMessage("true")}})
 	}
-	c.issue(&op{entry: drover.Entry{Kind: drover.EntryValue, ID: id, Output: json.RawMessage("true")}})
-	return true
+	return c.patches[id]
 }
 
 // ContinueAsNew gives the error that a body returns to begin anew with another
@@ -105,6 +115,8 @@ func (c *core) main(run *Run) {
 	c.endBranches(run.b)
 	var again *againError
 	switch {
+	case c.failure != nil:
+		c.end = c.failed(run, c.failure)
 	case err == nil:
 		c.end = &drover.DriveEnd{Status: drover.DriveCompleted, Result: out}
 	case errors.As(err, &again):
@@ -112,6 +124,11 @@ func (c *core) main(run *Run) {
 	default:
 		c.end = c.failed(run, wire(err))
 	}
+	c.ended()
+}
+
+// ended tells a test how the body ended.
+func (c *core) ended() {
 	if c.trace != nil {
 		c.trace(Op{Kind: EntryEnd, ID: string(c.end.Status), Input: c.end.Result})
 	}
@@ -135,14 +152,18 @@ func (c *core) endBranches(self *branch) {
 func (c *core) failed(run *Run, err *drover.Error) *drover.DriveEnd {
 	count := len(run.undo.list)
 	bad := run.rollBack()
-	end := &drover.DriveEnd{Error: err}
+	if c.failure != nil { // the journal had that meanwhile
+		err = c.failure
+	}
+	said := *err
+	end := &drover.DriveEnd{Error: &said}
 	switch {
 	case len(bad) > 0:
 		end.Status = drover.DriveCompensationFailed
 		end.Error.Message = cut(end.Error.Message+"; and what it did could not be undone: "+join(bad), maxMessage)
 	case count > 0:
 		end.Status = drover.DriveCompensated
-	case c.stop != nil:
+	case c.stop != nil && c.failure == nil:
 		end.Status = drover.DriveCancelled
 	default:
 		end.Status = drover.DriveFailed

@@ -63,7 +63,7 @@ func (c *core) batch() []drover.Entry {
 // journal.
 func (c *core) awaitsRecord() bool {
 	return len(c.queue) > 0 && c.reading > 0 || slices.ContainsFunc(c.queue, func(e drover.Entry) bool {
-		return e.Kind == drover.EntryStep || e.Kind == drover.EntryUndo
+		return e.Kind == drover.EntryStep || e.Kind == drover.EntryUndo || e.Kind == drover.EntryPanic
 	})
 }
 
@@ -127,7 +127,7 @@ func (l *loop) answered(a answered) (*drover.DriveEnd, error) {
 		return nil, drover.Errorf(drover.CodeStale, "run %s has %d records, and %d were known", l.req.RunID, a.reply.Records, m.At+len(m.Records))
 	}
 	l.hint.CompareAndSwap(l.asked, 0)
-	c.at = a.reply.Records
+	c.at, c.last = a.reply.Records, a.reply.Last
 	c.queue = c.queue[len(m.Records):]
 	c.single = max(c.single-len(m.Records), 0)
 	c.learn(a.reply.New)
@@ -154,6 +154,8 @@ func (l *loop) refused(ctx context.Context, err error) (*drover.DriveEnd, error)
 		return l.finish(ctx, &drover.DriveEnd{Status: drover.DriveFailed, Error: wire(err)})
 	case sent > 1: // which of them it is, is not said
 		c.single = sent
+	case c.queue[0].Kind == drover.EntryPanic:
+		return l.finish(ctx, c.burst.end())
 	case c.queue[0].Kind == drover.EntryCancel || c.queue[0].Kind == drover.EntryMeta || c.queue[0].Error != nil:
 		return l.finish(ctx, &drover.DriveEnd{Status: drover.DriveFailed, Error: wire(err)})
 	default:

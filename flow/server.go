@@ -46,6 +46,9 @@ type Options struct {
 	// journal a server of a version has written, or that waits as one drove it, is
 	// driven by that version while somebody serves it. "": any server drives it.
 	Version string
+	// Draining has the server take only runs that are of its Version, and no new ones:
+	// they wait for a server that is not, of whichever version. It needs a Version.
+	Draining bool
 	// Concurrency is how many bodies of each program are driven at the same time;
 	// 0: DefaultConcurrency. Those that wait do not count.
 	Concurrency int
@@ -55,8 +58,8 @@ type Options struct {
 	// DrainTimeout is how long Run waits for drives when it is asked to end, before
 	// it gives them to other servers; 0: DefaultDrainTimeout.
 	DrainTimeout time.Duration
-	// Logger gets what goes wrong outside of bodies, and which of them panicked or did
-	// not fit the journal; nil: slog.Default().
+	// Logger gets what goes wrong outside of bodies, and which of them, or of their steps,
+	// panicked, or which did not fit the journal; nil: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -94,6 +97,9 @@ func NewServer(nc *nats.Conn, opts Options, programs ...*Def) (*Server, error) {
 			return nil, err
 		}
 	}
+	if opts.Draining && opts.Version == "" {
+		return nil, drover.Errorf(drover.CodeInvalidRequest, "a server that is draining must have the Version whose runs it is to end, and has none")
+	}
 	opts.Instance = cmp.Or(opts.Instance, instance())
 	if err := checkInstance(opts.Instance); err != nil {
 		return nil, err
@@ -128,7 +134,9 @@ func (s *Server) functions(programs []*Def) (*function.Server, error) {
 			return nil, drover.Errorf(drover.CodeInvalidRequest, "program %s was given twice: give it once", p.name)
 		}
 		s.programs[p.name] = p
-		list = append(list, function.Message("program."+p.name, s.take))
+		if !s.opts.Draining {
+			list = append(list, function.Message("program."+p.name, s.take))
+		}
 		if s.opts.Version != "" {
 			list = append(list, function.Message("program."+p.name+"."+s.opts.Version, s.take))
 		}

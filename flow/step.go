@@ -38,7 +38,9 @@ func (p policy) pause(attempt int, err *drover.Error) (time.Duration, bool) {
 // run at the same time as other steps, and must not use run.
 //
 // The error is that of the last attempt, as a *drover.Error: those of fn keep
-// their code where they have one, see [Fatal] and [RetryAfter].
+// their code where they have one, see [Fatal] and [RetryAfter]. Where fn gives up
+// with the error of its context, as the run is stopped or its branch is cancelled,
+// it is the reason of that.
 func Step[T any](run *Run, id string, fn func(ctx context.Context) (T, error), opts ...StepOption) (T, error) {
 	var none T
 	o, err := read(id, opts, "Retry", "Timeout", "Compensate")
@@ -94,6 +96,7 @@ func (r *Run) step(id string, p policy, work func(context.Context) (json.RawMess
 // stepDone is how an attempt of a step ended.
 type stepDone struct {
 	o       *op
+	attempt int
 	output  json.RawMessage
 	err     error
 	started time.Time
@@ -103,6 +106,9 @@ type stepDone struct {
 // What was cancelled before it began fails, as an entry, so that it does in every
 // drive at the same place.
 func (c *core) begin() {
+	if c.held() {
+		return
+	}
 	due := c.due
 	c.due = nil
 	for _, o := range due {
@@ -126,9 +132,9 @@ func (c *core) perform(o *op) {
 	if o.scope != nil {
 		ctx = o.scope.ctx
 	}
-	d := stepDone{o: o, started: time.Now()}
+	d := stepDone{o: o, attempt: o.attempt, started: time.Now()}
 	if o.policy.timeout <= 0 {
-		guard(ctx, &d, func() { c.tell(d) })
+		c.guard(ctx, &d, func() { c.tell(d) })
 		return
 	}
 	late := permanent(drover.CodeTimeout, "attempt %d of %s %q took longer than %s", o.attempt, o.entry.Kind, o.entry.ID, o.policy.timeout)
@@ -137,7 +143,7 @@ func (c *core) perform(o *op) {
 	defer cancel()
 	ended := make(chan stepDone, 1)
 	inner := d
-	c.working.Go(func() { guard(ctx, &inner, func() { ended <- inner }) })
+	c.working.Go(func() { c.guard(ctx, &inner, func() { ended <- inner }) })
 	select {
 	case d = <-ended:
 	case <-ctx.Done():
@@ -168,12 +174,17 @@ func (c *core) outOfTime(ctx context.Context, d stepDone, ended <-chan stepDone,
 	return d
 }
 
-// guard calls the function of a step, and then whatever happened calls then.
-func guard(ctx context.Context, d *stepDone, then func()) {
+// guard calls the function of a step, and then whatever happened calls then. What
+// panicked is told from here, as nobody may wait for it any more.
+func (c *core) guard(ctx context.Context, d *stepDone, then func()) {
 	returned := false
 	defer func() {
 		if v := recover(); !returned {
-			d.output, d.err = nil, panicked(fmt.Sprintf("%s %q", d.o.entry.Kind, d.o.entry.ID), v, debug.Stack())
+			err := panicked(fmt.Sprintf("%s %q", d.o.entry.Kind, d.o.entry.ID), v, debug.Stack())
+			d.output, d.err = nil, err
+			if c.panics != nil {
+				c.panics(drover.Entry{Kind: d.o.entry.Kind, ID: d.o.entry.ID, Attempt: d.attempt, Error: err})
+			}
 		}
 		then()
 	}()
@@ -194,9 +205,14 @@ func (c *core) record(d stepDone) {
 	o := d.o
 	e := drover.Entry{Kind: o.entry.Kind, ID: o.entry.ID, Attempt: o.attempt, Output: d.output, Started: &d.started}
 	if d.err != nil {
+		cancelled := o.scope.cancelled()
 		e.Output, e.Error = nil, wire(d.err)
+		if cancelled != nil && errors.Is(d.err, context.Canceled) { // why it gave up is known
+			why := *cancelled
+			e.Error = &why
+		}
 		pause, again := o.policy.pause(o.attempt, e.Error)
-		if again && o.scope.cancelled() == nil {
+		if again && cancelled == nil {
 			e.Kind, e.Pause = drover.EntryAttempt, drover.Duration(pause)
 		}
 	}

@@ -48,9 +48,16 @@ func (r *Run) Compensate(id string, fn func(ctx context.Context) error, opts ...
 // unique.
 func (r *Run) Group(id string, body func(run *Run) error) error {
 	r.b.enter()
-	inner := &Run{b: r.b, undo: &undoList{}}
+	inner, returned := &Run{b: r.b, undo: &undoList{}}, false
+	defer func() {
+		if !returned { // it panicked: what it did is undone with all the rest, if anything is
+			inner.undo.into = r.undo
+			r.undo.push(inner.undo.list...)
+		}
+	}()
 	err := body(inner)
 	r.b.alive()
+	returned = true
 	if err == nil {
 		inner.undo.into = r.undo
 		r.undo.push(inner.undo.list...)

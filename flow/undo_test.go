@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,10 +15,30 @@ import (
 	"github.com/droverhq/drover/flow/flowtest"
 )
 
-// log is what was done, in order.
-type log []string
+// log is what was done, in order. A step of a process that died may do something late,
+// beside another process.
+type log struct {
+	mu   sync.Mutex
+	list []string
+}
 
-func (l *log) did(what string) { *l = append(*l, what) }
+func (l *log) did(what string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, what)
+}
+
+func (l *log) clear() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = nil
+}
+
+func (l *log) all() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.list)
+}
 
 // do makes a step that can be undone.
 func (l *log) do(run *flow.Run, id string, opts ...flow.StepOption) error {
@@ -37,7 +58,7 @@ func (l *log) do(run *flow.Run, id string, opts ...flow.StepOption) error {
 
 func (l *log) want(t *testing.T, want string) {
 	t.Helper()
-	if got := strings.Join(*l, " "); got != want {
+	if got := strings.Join(l.all(), " "); got != want {
 		t.Errorf("it did %s, want %s", got, want)
 	}
 }
@@ -62,7 +83,7 @@ func TestPrograms08CompensationsNewestFirst(t *testing.T) {
 		{[]string{"a", "b", "c"}, drover.StatusCompensated, "+a +b +c -c -b -a", "too bad"},
 		{[]string{"a", "stuck", "c"}, drover.StatusCompensationFailed, "+a +stuck +c -c -stuck -a", "stuck: it is stuck"},
 	} {
-		r := flowtest.Check(t, def, c.ids, func(*flowtest.Env) { did = nil })
+		r := flowtest.Check(t, def, c.ids, func(*flowtest.Env) { did.clear() })
 		if r.Status != c.status || !strings.Contains(r.Error.Message, c.says) {
 			t.Errorf("%s: %v", r.Status, r.Error)
 		}
@@ -105,12 +126,12 @@ func TestProgramsGroupRollsBackOnItsOwn(t *testing.T) {
 		}
 		return nil, err
 	})
-	r := flowtest.Check(t, def, false, func(*flowtest.Env) { did = nil })
+	r := flowtest.Check(t, def, false, func(*flowtest.Env) { did.clear() })
 	if r.Status != drover.StatusCompleted {
 		t.Fatal(r.Status, r.Error)
 	}
 	did.want(t, "+before +in1 +in2 -in2 -in1 +after +kept")
-	r = flowtest.Check(t, def, true, func(*flowtest.Env) { did = nil })
+	r = flowtest.Check(t, def, true, func(*flowtest.Env) { did.clear() })
 	if r.Status != drover.StatusCompensated {
 		t.Fatal(r.Status, r.Error)
 	}
@@ -138,7 +159,7 @@ func TestProgramsABranchOutlivesItsGroup(t *testing.T) {
 		}
 		return nil, err
 	})
-	r := flowtest.Check(t, def, nil, func(*flowtest.Env) { did = nil })
+	r := flowtest.Check(t, def, nil, func(*flowtest.Env) { did.clear() })
 	if r.Status != drover.StatusCompensated {
 		t.Fatal(r.Status, r.Error)
 	}
@@ -164,15 +185,15 @@ func TestPrograms07StopOfAParkedRun(t *testing.T) {
 	})
 	for steps, want := range map[int]drover.Status{0: drover.StatusCancelled, 2: drover.StatusCompensated} {
 		r := flowtest.Check(t, def, steps, func(e *flowtest.Env) {
-			did = nil
+			did.clear()
 			e.After(time.Hour, func() { e.Stop("enough") })
 		})
 		if r.Status != want || r.Error.Code != drover.CodeStopped || !strings.Contains(r.Error.Message, "enough") {
 			t.Errorf("%s: %v", r.Status, r.Error)
 		}
 	}
-	if slices.Contains(did, "-s1") && !slices.Contains(did, "-s0") {
-		t.Error(did)
+	if slices.Contains(did.all(), "-s1") && !slices.Contains(did.all(), "-s0") {
+		t.Error(did.all())
 	}
 }
 

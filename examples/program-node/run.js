@@ -32,17 +32,20 @@ export class Run {
   #queue = []; // records to send
   #abort = new AbortController();
   #stopping = null;
+  #broken = null; // a bug in the body: the error, and what goes on once the journal has it
+  #failing = null; // and the journal has it: what was done is undone
   #running = 0;
   #seed;
   #draws = 0;
 
-  constructor(request, { input, records, entries, journal = [] }, body) {
+  constructor(request, { input, records, entries, journal = [], last }, body) {
     this.id = request.run_id;
     this.now = request.started_at; // the time of the last entry that the body was given
     this.journal = journal; // entries that it was not given yet
     this.have = entries;
     this.at = records;
     this.end = null; // how the drive ends
+    this.last = last; // if the body breaks now, it is not driven again
     this.hint = 0; // how many entries there are said to be
     this.wake = () => {};
     this.#seed = request.seed;
@@ -114,14 +117,21 @@ export class Run {
   async #main(body, input) {
     try {
       await null; // whoever made the Run has it first
-      return { status: "completed", result: (await body(this, input)) ?? null };
+      const result = (await body(this, input)) ?? null;
+      if (!this.#failing) return { status: "completed", result };
     } catch (err) {
-      if (err && "again" in Object(err)) return { status: "again", input: err.again };
-      if (!(err instanceof Failure)) {
-        return { status: "panicked", error: { code: "panic", message: String(err?.message ?? err), stack: String(err?.stack ?? "").slice(0, 8000) } };
-      }
-      return this.#failed(wire(err));
+      if (!this.#failing && err && "again" in Object(err)) return { status: "again", input: err.again };
+      if (!this.#failing && err instanceof Failure) return this.#failed(wire(err));
+      if (!this.#failing) await this.#breaks(err);
     }
+    return this.#failed({ ...this.#failing });
+  }
+
+  // breaks waits until the journal has a bug of the body, as it has where the body is
+  // not driven again. Else the drive ends, and this with it.
+  #breaks(err) {
+    const error = { code: "panic", message: String(err?.message ?? err), stack: String(err?.stack ?? "").slice(0, 8000) };
+    return new Promise((resolve) => (this.#broken = { error, resolve, sent: false }));
   }
 
   // failed undoes what was done, newest first.
@@ -132,7 +142,7 @@ export class Run {
       await this.#do("undo", id, work, retry).catch((err) => bad.push(`${id}: ${err.message}`));
     }
     if (bad.length > 0) error.message += `; and what it did could not be undone: ${bad.join(", ")}`;
-    const status = bad.length > 0 ? "compensation_failed" : some ? "compensated" : this.#stopping ? "cancelled" : "failed";
+    const status = bad.length > 0 ? "compensation_failed" : some ? "compensated" : this.#stopping && !this.#failing ? "cancelled" : "failed";
     return { status, error };
   }
 
@@ -191,6 +201,16 @@ export class Run {
         // What is in the journal ends by itself. What is not, nobody wants any more.
         for (const { entry } of [...this.#issued]) if (entry.kind === "node") this.cancel(entry.id, this.#stopping);
         return;
+      case "panic":
+        if (this.end) return this.#misfit(e);
+        this.#failing = e.error;
+        if (this.#broken) return this.#broken.resolve();
+        // It does not come again in this drive, and counts all the same.
+        this.#stopping ??= thrown(e.error);
+        this.#abort.abort(this.#stopping);
+        for (const id of [...this.#nodes.keys()]) this.cancel(id, this.#stopping);
+        for (const op of [...this.#work.values()]) if (op.state === "pausing" && op.kind === "step") over(this.#work, `step ${op.id}`, op);
+        return;
       default:
         return this.#misfit(e);
     }
@@ -243,8 +263,13 @@ export class Run {
   // nothing is left to do but to wait: no step runs, and what is recorded now gives
   // the body nothing to go on with.
   take() {
+    const broken = this.#failing ? null : this.#broken;
+    if (broken && !broken.sent && this.last) {
+      broken.sent = true;
+      this.#queue.push({ kind: "panic", error: broken.error });
+    } else if (broken && !broken.sent) this.end ??= { status: "panicked", error: broken.error };
     const records = this.#queue.splice(0);
-    const works = this.#running > 0 || records.some((r) => ["step", "undo", "value"].includes(r.kind));
+    const works = this.#running > 0 || records.some((r) => ["step", "undo", "value", "panic"].includes(r.kind));
     return { records, end: this.end?.status === "blocked" || !works ? (this.end ?? { status: "waiting" }) : undefined };
   }
 }

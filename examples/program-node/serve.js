@@ -122,7 +122,7 @@ async function claim(server, known, said) {
   if (!reply.driving) throw new Refused({ code: "fenced", message: "the drive is over" });
   if (reply.records !== at) throw new Refused({ code: "stale", message: "the journal has moved on" });
   const more = reply.partial ? (await rest(server, run_id, have + 1)).journal : (reply.new ?? []);
-  return { ...known, entries: have + more.length, journal: [...known.journal, ...more] };
+  return { ...known, last: reply.last, entries: have + more.length, journal: [...known.journal, ...more] };
 }
 
 // along has the body and the journal go on with each other.
@@ -141,6 +141,7 @@ async function along(server, run, said) {
     if (!reply.driving) return; // parked, or over
     if (reply.records !== at + records.length) throw new Refused({ code: "stale", message: "the journal has moved on" });
     run.at = reply.records;
+    run.last = reply.last;
     run.hint = 0;
     run.learn(reply.partial ? (await rest(server, run.id, have + 1)).journal : reply.new);
   }

@@ -86,19 +86,39 @@ func (e *Env) After(d time.Duration, do func()) {
 // Deliver delivers to a wait by its name: at once in After, else when the run has
 // started.
 func (e *Env) Deliver(name string, payload any) {
+	if e.w != nil {
+		e.w.tb.Helper()
+	}
 	e.now(func() {
+		e.w.tb.Helper()
 		e.w.apply(&machine.Command{Verb: drover.VerbDeliver, Deliver: &drover.DeliverRequest{Name: name, Payload: e.json(payload)}})
 	})
 }
 
 // DeliverHook delivers to a token.
 func (e *Env) DeliverHook(token string, payload any) {
-	e.now(func() { e.hook(fmt.Sprintf("the delivery to hook %q", token), token, payload) })
+	if e.w != nil {
+		e.w.tb.Helper()
+	}
+	e.now(func() {
+		e.w.tb.Helper()
+		e.hook(fmt.Sprintf("the delivery to hook %q", token), token, payload)
+	})
 }
 
-// Decide answers an approval, by its id.
+// Decide answers an approval, by the id that the body gives it: without the ~n that
+// it has outside of a body that has begun anew.
 func (e *Env) Decide(id string, approved bool) {
+	if e.w != nil {
+		e.w.tb.Helper()
+	}
 	e.now(func() {
+		e.w.tb.Helper()
+		if open := e.w.approvals(); !slices.Contains(open, id) {
+			e.w.tb.Errorf("flowtest: the decision on %q was refused, after %s: the body asks for no such approval, but for %s: give the id that the body gives, without ~n",
+				id, e.w.now.Sub(epoch), list(open))
+			return
+		}
 		e.hook(fmt.Sprintf("the decision on %q", id), "h_"+machine.Token(secret, "hook/"+e.w.nodeID(id)), map[string]bool{"approved": approved})
 	})
 }
@@ -115,11 +135,13 @@ func (e *Env) now(do func()) {
 		e.After(0, do)
 		return
 	}
+	e.w.tb.Helper()
 	do()
 }
 
 // hook delivers to a token, which is what of the run.
 func (e *Env) hook(what, token string, payload any) {
+	e.w.tb.Helper()
 	step := e.w.apply(&machine.Command{Verb: drover.VerbDeliver, Deliver: &drover.DeliverRequest{
 		Hook: token, Claim: e.w.claims[token], Payload: e.json(payload),
 	}})
@@ -129,6 +151,7 @@ func (e *Env) hook(what, token string, payload any) {
 }
 
 func (e *Env) json(v any) json.RawMessage {
+	e.w.tb.Helper()
 	data, err := json.Marshal(v)
 	if err != nil {
 		e.w.tb.Errorf("flowtest: a payload is no JSON: %v", err)
@@ -155,7 +178,7 @@ func Output[T any](r *Result) T {
 	r.tb.Helper()
 	var v T
 	if r.Status != drover.StatusCompleted {
-		r.tb.Fatalf("flowtest: the run is %s: %v", r.Status, r.Error)
+		r.tb.Fatalf("flowtest: the run is %s: %v%s", r.Status, r.Error, undecided(r.Journal))
 	}
 	if err := json.Unmarshal(r.Output, &v); err != nil {
 		r.tb.Fatalf("flowtest: the result %s is no %T: %v", r.Output, v, err)

@@ -33,11 +33,17 @@ func (r *recorder) Fatalf(format string, args ...any) {
 // failure gives what a test of a program says.
 func failure(t *testing.T, def *flow.Def, script flowtest.Script) string {
 	t.Helper()
+	return said(t, func(tb testing.TB) { flowtest.Check(tb, def, nil, script) })
+}
+
+// said gives what a test says that may fail.
+func said(t *testing.T, test func(tb testing.TB)) string {
+	t.Helper()
 	r := &recorder{TB: t}
 	done := make(chan bool)
 	go func() {
 		defer close(done)
-		flowtest.Check(r, def, nil, script)
+		test(r)
 	}()
 	<-done
 	return strings.Join(r.said, "\n")
@@ -45,7 +51,7 @@ func failure(t *testing.T, def *flow.Def, script flowtest.Script) string {
 
 func TestProgramsThatAreNotTheSameEachTimeAreFound(t *testing.T) {
 	nap := func(run *flow.Run, id string) error { return run.Sleep(id, time.Hour) }
-	calls, panics := 0, 0
+	calls, panics, more := 0, 0, 0
 	for _, c := range []struct {
 		name string
 		body func(run *flow.Run) error
@@ -76,7 +82,13 @@ func TestProgramsThatAreNotTheSameEachTimeAreFound(t *testing.T) {
 				panic("three times")
 			}
 			return nil
-		}, "it panicked in the run, and ended completed with its whole journal"},
+		}, "it panicked in the run, and did not with its whole journal"},
+		{"a panic that is not there each time, in time", func(run *flow.Run) error {
+			if more++; more <= 3 {
+				panic("three times")
+			}
+			return nap(run, "a")
+		}, "it panicked in the run, and did not with its whole journal"},
 		{"a panic that is", func(*flow.Run) error { panic("always") }, ""},
 		{"a wait without end", func(run *flow.Run) error {
 			_, err := flow.Wait[any](run, "w", "never")
@@ -135,7 +147,39 @@ func TestProgramsDecisionsAreNamed(t *testing.T) {
 		t.Error(got)
 	}
 	got = failure(t, def, func(e *flowtest.Env) { e.After(time.Second, func() { e.Decide("other", true) }) })
-	if !strings.Contains(got, `the decision on "other" was refused, after 1s: `) {
+	if !strings.Contains(got, `the decision on "other" was refused, after 1s: the body asks for no such approval, but for "ok"`) {
+		t.Error(got)
+	}
+}
+
+// What a test is told of an approval has the id that the body gave, also once the body
+// has begun anew and the id of its node is another.
+func TestProgramsAnApprovalThatNobodyDecides(t *testing.T) {
+	for limit, says := range map[time.Duration]string{
+		0:         "the run waits for ok",
+		time.Hour: "nobody answered the question of node ok~2 within 1h0m0s; have the script answer it",
+	} {
+		def := flow.Program("p", func(run *flow.Run, again bool) (any, error) {
+			_, err := flow.Approve(run, "ok", "sure?", flow.Timeout(limit))
+			if err == nil && !again {
+				err = run.ContinueAsNew(true)
+			}
+			return nil, err
+		})
+		got := said(t, func(tb testing.TB) {
+			flowtest.Output[any](flowtest.Run(tb, def, false, func(e *flowtest.Env) {
+				e.After(time.Second, func() { e.Decide("ok", true) })
+			}))
+		})
+		if !strings.Contains(got, says) || !strings.Contains(got, `e.Decide("ok", true)`) {
+			t.Errorf("within %s: %s", limit, got)
+		}
+	}
+	got := failure(t, flow.Program("p", func(run *flow.Run, _ any) (any, error) {
+		_, err := flow.Approve(run, "ok", "sure?", flow.Timeout(time.Hour))
+		return nil, err
+	}), func(e *flowtest.Env) { e.After(time.Second, func() { e.Decide("ok~1", true) }) })
+	if !strings.Contains(got, `the decision on "ok~1" was refused, after 1s: the body asks for no such approval, but for "ok": give the id that the body gives, without ~n`) {
 		t.Error(got)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -150,8 +151,11 @@ func (w *world) next() {
 		}
 		w.apply(&machine.Command{Verb: drover.VerbTick})
 	default:
-		w.tb.Fatalf("flowtest: the run waits for %s, and the script has nothing more: have it deliver that with After",
-			strings.Join(w.state.Program.OpenNodes(), ", "))
+		remedy := "have it deliver that with After"
+		if open := w.approvals(); len(open) > 0 {
+			remedy = decide(open[0])
+		}
+		w.tb.Fatalf("flowtest: the run waits for %s, and the script has nothing more: %s", strings.Join(w.state.Program.OpenNodes(), ", "), remedy)
 	}
 }
 
@@ -193,6 +197,8 @@ func (w *world) replay(r *Result) {
 			w.tb.Fatalf("flowtest: a drive from the whole journal: %v", err)
 		case end.Status == drover.DriveBlocked:
 			w.tb.Fatalf("flowtest: the body is not the same in every drive: %s", end.Error.Message)
+		case tellsPanic(r.Journal) && !slices.ContainsFunc(ops, func(o flow.Op) bool { return o.Kind == drover.EntryPanic }):
+			w.tb.Fatalf("flowtest: the body is not the same in every drive: it panicked in the run, and did not with its whole journal")
 		case len(t.extra) > 0:
 			w.tb.Fatalf("flowtest: the body is not the same in every drive: with the whole journal it asks for %s %q", t.extra[0].Kind, t.extra[0].ID)
 		case end.Status != want:
@@ -205,6 +211,11 @@ func (w *world) replay(r *Result) {
 			w.tb.Fatalf("flowtest: the body is not the same in every drive: %s", diff)
 		}
 	}
+}
+
+// tellsPanic reports whether a journal says that the body panicked.
+func tellsPanic(journal []drover.Entry) bool {
+	return slices.ContainsFunc(journal, func(e drover.Entry) bool { return e.Kind == drover.EntryPanic })
 }
 
 // came says how a body ended.
