@@ -17,12 +17,13 @@ type attempt struct {
 	run  drover.RunID
 	d    machine.Delivery
 	data []byte
+	told *drover.Outcome
 	set  time.Time // when it was set off
 }
 
 // job is the attempt as internal/delivery has it.
 func (a *attempt) job() *delivery.Job {
-	return &delivery.Job{Run: a.run, ID: a.d.ID, Attempt: a.d.Attempt, Token: a.d.Token, Notify: a.d.Notify, Body: a.data}
+	return &delivery.Job{Run: a.run, ID: a.d.ID, Attempt: a.d.Attempt, Token: a.d.Token, Notify: a.d.Notify, Outcome: a.told, Body: a.data}
 }
 
 func jobs(all []*attempt) []*delivery.Job {
@@ -35,7 +36,7 @@ func jobs(all []*attempt) []*delivery.Job {
 
 // deliver has an owner make an attempt, unless one is under way there.
 func (w *World) deliver(o *owner, e *machine.Effect) {
-	a := &attempt{run: e.Run, d: *e.Delivery, data: w.outcomeBytes(e), set: w.now}
+	a := &attempt{run: e.Run, d: *e.Delivery, data: w.outcomeBytes(e), told: e.Outcome, set: w.now}
 	if o.telling[a.d.ID] {
 		return
 	}

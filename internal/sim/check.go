@@ -30,6 +30,9 @@ func (w *World) inspect(run drover.RunID, old record, rec *record) {
 		w.lives[run] = append(w.lives[run], life{secret: state.Secret, created: state.Created})
 	}
 	w.changed(run, state)
+	if w.programs != nil {
+		w.programs.ledger.committed(run, state)
+	}
 	if !state.Terminal() {
 		if f, ok := w.finals[run]; ok {
 			w.violated("run %s was %s, and is %s again", run, f.status, state.Status)

@@ -35,6 +35,20 @@
 // [RunSuccessors] makes a world with hooks in which all are told of every run and of
 // its successor.
 //
+// [RunPrograms] makes a world in which processes serve programs: they die and hang
+// between any two things that they do, lose answers, give drives back, keep bodies in
+// memory, are of several versions, and of some there is none any more. What their bodies
+// do is a script: steps that fail and can be undone, waits, hooks, calls, children,
+// branches, metadata, streams, panics, and beginning anew.
+//
+// A body is a plain twin, which speaks the protocol of drives as docs/protocol.md has it,
+// and not the engine of package flow. That has goroutines, timers and a connection, and
+// one baton in each body, but none for all of them, so a seed would not give one history;
+// and a second reading of the protocol finds what only one reading takes for granted.
+// Branches of the twin are coroutines, and each thing that a process says, hears or begins
+// is a step of the world. flow is held to the same protocol by flowtest, the conformance
+// test and integration.
+//
 // # What is checked
 //
 // After every commit: the state holds its invariants, its sequence grows, and a
@@ -55,6 +69,23 @@
 // that others are told. A run that is removed leaves no value behind, and a new one
 // under its id finds none: its outcome is its own, and each life is what the log
 // gives.
+//
+// Of programs, after every commit: the journal only grows, and each of its entries may
+// come after those before it: a step is over once, a node ends once and not before its
+// time, a compensation is of what was done, succeeds once, and comes before those of what
+// was done earlier. The deadline of what is open is the one that it had first. What was
+// asked for by the time of a stop has ended. No step or compensation begins whose record
+// was acknowledged before its process was asked, and the journal has what was recorded.
+// Nothing that is forgotten is referred to. Of streams, after each write: numbers have no
+// gap, and nothing is there twice. Along the plain fold: no record of an older drive, or
+// of a process that lost it, changes a run; each delivery is read by one wait, in the order
+// of its name, or is unread; what a child says of metadata counts once. In the end: a node
+// has one child, those that are detached never reported, and none was stopped that was to
+// outlive that; a body that executes the whole journal comes to the same end; and a run
+// whose script asks for nothing that depends on when things happen has the status, the
+// result, the compensations, the chunks and the metadata of a plain execution. A place that
+// waits for the start of a child depends on when that is known to have happened, so the
+// plain fold takes from each record what the run owed then.
 //
 // [Seen] counts what happened of each line of the cases; where something never does
 // in some hundred worlds, the tests fail.

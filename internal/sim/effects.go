@@ -26,14 +26,24 @@ func (w *World) act(o *owner, e *machine.Effect) {
 	case machine.EffectCall:
 		w.enqueue(&queued{call: *e.Call, input: w.value(e.Value)})
 	case machine.EffectCancel:
-		delete(w.queue, e.Call.ID.String())
+		w.takeOut(e.Call)
 	case machine.EffectWithdraw:
+		if e.Call != nil {
+			w.takeOut(e.Call)
+			break
+		}
+		if w.programs != nil {
+			w.withdraw(e.Run, e.Functions)
+		}
 		for id, q := range w.queue {
 			if q.call.ID.Run == e.Run && slices.Contains(e.Functions, q.call.Function) {
 				delete(w.queue, id)
 			}
 		}
 	case machine.EffectStart:
+		if w.programs != nil {
+			w.programs.ledger.child(e)
+		}
 		req := *e.Start
 		req.Input = w.value(e.Value)
 		w.starts[e.To] = &req
@@ -41,6 +51,9 @@ func (w *World) act(o *owner, e *machine.Effect) {
 	case machine.EffectMeta:
 		w.append(e.To, drover.VerbMeta, e.Meta)
 	case machine.EffectStop:
+		if w.programs != nil {
+			w.programs.ledger.stops(e)
+		}
 		w.append(e.To, drover.VerbStop, e.Stop)
 	case machine.EffectTell:
 		msg := *e.Child
@@ -56,9 +69,27 @@ func (w *World) act(o *owner, e *machine.Effect) {
 		}
 	case machine.EffectList, machine.EffectUnlist:
 		w.list(e)
+	case machine.EffectDrive:
+		w.drive(e)
+	case machine.EffectNudge:
+		w.nudge(e)
+	case machine.EffectLook:
+		w.lookFor(e)
+	case machine.EffectLetter:
+		w.programs.letters[e.Run]++
+	case machine.EffectForget:
+		w.forget(e)
 	case machine.EffectRespond: // nobody has to hear of it
 	default:
 		w.violated("unknown effect %q", e.Kind)
+	}
+}
+
+// takeOut takes one call out of the queue, whether or not somebody has pulled it: one
+// that has goes on. What an earlier life of the run had queued is another call.
+func (w *World) takeOut(c *machine.Call) {
+	if q := w.queue[c.ID.String()]; q != nil && q.call.Token == c.Token {
+		delete(w.queue, c.ID.String())
 	}
 }
 
@@ -94,7 +125,7 @@ func (w *World) pull(q *queued) {
 	takes := time.Duration(fate%200) * time.Millisecond
 	res := drover.ResultMessage{Call: q.call.ID, Token: q.call.Token, Instance: fmt.Sprintf("i%d", fate%3)}
 	switch kind := fate / 1000 % 20; {
-	case strings.HasPrefix(string(q.call.Function), "undo"):
+	case strings.HasPrefix(string(q.call.Function), "undo"), q.call.Function == "sure":
 		res.Output = json.RawMessage(`null`)
 	case kind < 13:
 		res.Output = w.output(fate)

@@ -1,6 +1,6 @@
 package sim
 
-// Seen counts what happened of the lines of the cases of deliveries: a line, a
+// Seen counts what happened of the lines of the cases of deliveries and programs: a line, a
 // space, and what happened.
 type Seen map[string]int
 

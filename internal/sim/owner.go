@@ -265,6 +265,10 @@ func (w *World) happen(o *owner, op *partition.Op) (res partition.Result) {
 		res.Data, res.Revision = rec.data, rec.rev
 	case partition.OpResolve:
 		res.Plan, res.Err = w.resolve(op.Start, op.Hash)
+	case partition.OpTrace:
+		if op.Seq > uint64(len(w.log)) || w.log[op.Seq-1].Run != string(op.Run) || w.log[op.Seq-1].At.Truncate(time.Millisecond).After(op.At) {
+			res.Err = drover.Errorf(drover.CodeNotFound, "no command %d for run %s", op.Seq, op.Run)
+		}
 	case partition.OpFetch:
 		res.Values = map[string]json.RawMessage{}
 		for _, key := range op.Keys {
@@ -288,7 +292,7 @@ func (w *World) happen(o *owner, op *partition.Op) (res partition.Result) {
 		w.at(op.At.Add(w.latency()), func() { w.append(op.Run, drover.VerbTick, nil) })
 	case partition.OpAnswer:
 		w.answer(op)
-	case partition.OpEvent:
+	case partition.OpUnschedule, partition.OpEvent:
 	default:
 		res.Err = errors.New("unknown operation")
 	}

@@ -43,7 +43,8 @@ func (w *World) replay() {
 			continue
 		}
 		step, why := r.fold(id, m)
-		if why != nil {
+		outlived := r.states[id] == nil && m.Verb == string(drover.VerbTick) && m.Reply == "" // by its timer
+		if why != nil && !outlived {
 			r.refused[m.Seq] = why
 		}
 		if step.Changed {
@@ -53,6 +54,10 @@ func (w *World) replay() {
 			r.states[id] = step.State
 		}
 		r.held.folded(w, id, m, &step)
+		if w.programs != nil {
+			step.Refused = why
+			w.programs.ledger.folded(id, m, &step)
+		}
 		if w.hooked != nil {
 			w.hooked.folded(w, m, &step, r.states)
 		}
@@ -191,7 +196,13 @@ func (w *World) fold(state *machine.State, of *life, id drover.RunID, m partitio
 	if of.removed {
 		values = of.values
 	}
-	step, err := machine.Apply(plan, state, cmd, func(key string) (json.RawMessage, bool) { v, ok := values[key]; return v, ok })
+	step, err := machine.Apply(plan, state, cmd, func(key string) (json.RawMessage, bool) {
+		v, ok := values[key]
+		if !ok && w.forgotten(key) {
+			return w.programs.forgot[key], true
+		}
+		return v, ok
+	})
 	var need *machine.NeedError
 	switch {
 	case errors.As(err, &need):
@@ -212,7 +223,7 @@ func (w *World) compare(id drover.RunID, want *machine.State, record []byte) {
 	}
 	var texts [2][]byte
 	for i, s := range []*machine.State{got, want} {
-		s.Timer, s.Owed = 0, nil
+		s.Timer, s.Timed, s.Owed = 0, 0, nil
 		if texts[i], err = json.Marshal(s); err != nil {
 			w.violated("run %s: %v", id, err)
 		}

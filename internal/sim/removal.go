@@ -81,7 +81,7 @@ func (w *World) clean() {
 // readAgain reports whether the next owner would read a command for a run: one that is
 // in its record, which may owe something, or one that changed nothing.
 func (w *World) readAgain(run drover.RunID, s *machine.State) bool {
-	return s.Applied >= w.lease.cursor ||
+	return s.Position() >= w.lease.cursor ||
 		slices.ContainsFunc(w.log[w.lease.cursor-1:], func(m partition.Message) bool { return m.Run == string(run) })
 }
 

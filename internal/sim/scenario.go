@@ -31,6 +31,9 @@ type Report struct {
 	Delivered   int  // that were accepted
 	Successions int  // times that a run handed its hooks over
 	Swept       bool // a sweeper had to free a token
+
+	Drives int // of programs
+	Left   int // values of journals that were over long before
 }
 
 // String is the report as one line.

@@ -38,11 +38,11 @@ func (s *stream) store(now time.Time, subject, id string, data []byte) (seq int,
 	return len(s.messages), false
 }
 
-// of gives the messages with an id.
-func (s *stream) of(id string) []stored {
+// of gives the messages with an id, of all runs that had it.
+func (s *stream) of(id drover.DeliveryID) []stored {
 	var all []stored
 	for _, m := range s.messages {
-		if m.id == id {
+		if of, _, _ := strings.Cut(m.id, "@"); of == string(id) {
 			all = append(all, m)
 		}
 	}
@@ -52,7 +52,7 @@ func (s *stream) of(id string) []stored {
 // keep has a stream take an outcome, and acknowledge it or not.
 func (w *World) keep(msg *nats.Msg, a *attempt) (*nats.Msg, map[drover.DeliveryID]bool) {
 	id := msg.Header.Get(subjects.HeaderMessageID)
-	if msg.Subject != a.d.Notify.StreamSubject || id != string(a.d.ID) || msg.Header.Get(subjects.HeaderDelivery) != id {
+	if msg.Subject != a.d.Notify.StreamSubject || id != subjects.MessageID(string(a.d.ID), a.told.StartedAt) || msg.Header.Get(subjects.HeaderDelivery) != string(a.d.ID) {
 		w.violated("%s is published on %q with %v", a.d.ID, msg.Subject, msg.Header)
 	}
 	err := w.answerOf(a)
@@ -95,7 +95,8 @@ func (w *World) publishOutcome(e *machine.Effect) {
 		w.violated("run %s has two outcomes:\n%s\n%s", e.Run, was, data)
 	}
 	w.outcomes[e.Run] = data
-	if _, duplicate := w.done.store(w.now, names.Done(e.Outcome.Workflow, e.Run), string(e.Run)+":terminal", data); duplicate {
+	id := subjects.MessageID(string(e.Outcome.DeliveryID), e.Outcome.StartedAt)
+	if _, duplicate := w.done.store(w.now, names.Done(e.Outcome.Workflow, e.Run), id, data); duplicate {
 		w.saw("Delivery03 an outcome was published again")
 	}
 }
@@ -103,7 +104,8 @@ func (w *World) publishOutcome(e *machine.Effect) {
 // published holds that a run that is over is in the stream of outcomes, as those
 // have it who were told by themselves.
 func (w *World) published(run drover.RunID) {
-	all := w.done.of(string(run) + ":terminal")
+	id := drover.DeliveryID(string(run) + ":terminal")
+	all := w.done.of(id)
 	if len(all) == 0 {
 		w.violated("run %s is %s, and not in the stream of outcomes", run, w.finals[run].status)
 		return
@@ -111,7 +113,7 @@ func (w *World) published(run drover.RunID) {
 	last := &all[len(all)-1]
 	var o drover.Outcome
 	err := json.Unmarshal(last.data, &o)
-	if err != nil || o.DeliveryID != drover.DeliveryID(last.id) || o.RunID != run || o.Status != w.finals[run].status || last.subject != names.Done(o.Workflow, run) {
+	if err != nil || o.DeliveryID != id || last.id != subjects.MessageID(string(id), o.StartedAt) || o.RunID != run || o.Status != w.finals[run].status || last.subject != names.Done(o.Workflow, run) {
 		w.violated("run %s is %s, and published on %s as %s: %v", run, w.finals[run].status, last.subject, last.data, err)
 	}
 	w.saw("Delivery03 a run is in the stream as " + string(o.Status))
@@ -132,12 +134,12 @@ func anonymous(data []byte, id drover.DeliveryID) []byte {
 // storedToo holds that what counts as delivered to a stream is in it, and there
 // once for as long as it knows the id.
 func (w *World) storedToo(id drover.DeliveryID) {
-	all := w.kept.of(string(id))
+	all := w.kept.of(id)
 	if len(all) == 0 {
 		w.violated("delivery %s counts as stored, and is in no stream", id)
 	}
 	for i := 1; i < len(all); i++ {
-		if all[i].at.Sub(all[i-1].at) < duplicates {
+		if all[i].id == all[i-1].id && all[i].at.Sub(all[i-1].at) < duplicates {
 			w.violated("delivery %s is in its stream twice, at %s and %s", id, all[i-1].at, all[i].at)
 		}
 	}

@@ -139,6 +139,8 @@ func (w *World) improper(id drover.DeliveryID, before, after *machine.Subscriber
 		return "is delivered, and nobody gave a receipt"
 	case !after.Listed && (after.Status == drover.DeliveryDead || after.Status == drover.DeliveryPending && after.Error != nil):
 		return "did not succeed at once, and is not listed"
+	case !after.Listed && after.Status == drover.DeliveryPending && after.Notify.Function != "" && after.Next > state.Now+6000:
+		return "is a call that may be in its queue for long, and is not listed"
 	}
 	if after.Status == drover.DeliveryDead && (before.Status != drover.DeliveryDead || before.At != after.At) {
 		return w.died(id, token, after)

@@ -64,6 +64,7 @@ type World struct {
 	kept      stream                              // that subscribers have
 	seen      Seen
 	hooked    *hooked                          // nil: a world without hooks
+	programs  *programs                        // nil: a world without programs
 	skewed    bool                             // clocks are off
 	tell      func(format string, args ...any) // nil: nobody follows
 
@@ -233,7 +234,7 @@ func (w *World) value(v machine.Value) json.RawMessage {
 		return v.JSON
 	}
 	data, ok := w.values[v.Key]
-	if !ok && (!w.gone(runOf(v.Key)) || w.refers(v.Key)) {
+	if !ok && (!w.gone(runOf(v.Key)) && !w.forgotten(v.Key) || w.refers(v.Key)) {
 		w.violated("the value %s is referred to, but was never stored", v.Key)
 	}
 	return data
