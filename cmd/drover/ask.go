@@ -51,7 +51,11 @@ body undoes what it did, for which a process has to serve it. --force ends it at
 		if err != nil {
 			return err
 		}
-		return a.print(reply, fmt.Sprintf("%s %s\n", reply.RunID, reply.Status))
+		said := string(reply.Status)
+		if !reply.Status.Terminal() {
+			said = "was asked to stop, and is " + said
+		}
+		return a.print(reply, fmt.Sprintf("%s %s\n", reply.RunID, said))
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for its outcome")
 	cmd.Flags().BoolVar(&force, "force", false, "end a program at once: its body undoes nothing")
@@ -203,8 +207,10 @@ func (a *app) result(r *drover.ResultReply) error {
 			return encodeJSON(a.out, r.Output, "  ")
 		}
 		return encodeJSON(a.out, r, "")
+	case r.Error != nil && r.Node != nil:
+		err = fmt.Errorf("node %s of run %s is %s: %w", r.Node.ID, r.RunID, r.Node.Status, r.Error)
 	case r.Error != nil:
-		err = r.Error
+		err = fmt.Errorf("run %s is %s: %w", r.RunID, r.Status, r.Error)
 	case r.Node != nil:
 		err = drover.Errorf(drover.CodeNotFound, "node %s is %s and has no output", r.Node.ID, r.Node.Status)
 	default:
@@ -230,7 +236,8 @@ func (a *app) listCommand() *cobra.Command {
 		GroupID: groupRuns,
 		Example: `  drover list --status running
   drover list --workflow naming --tag customer=7 --limit 20
-  drover list --workflow program:order`,
+  drover list --workflow program:order
+  drover list --workflow program:order@v1 --open`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			req.Status, req.Workflow = drover.Status(status), drover.WorkflowName(workflow)
@@ -249,7 +256,8 @@ func (a *app) listCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&status, "status", "", "only runs in this status: running, waiting, completed, failed, cancelled,\ncompensated, compensation_failed, or blocked")
-	f.StringVar(&workflow, "workflow", "", "only runs of this workflow, or of program:NAME")
+	f.BoolVar(&req.Open, "open", false, "only runs that are not over")
+	f.StringVar(&workflow, "workflow", "", "only runs of this workflow, of program:NAME, or of program:NAME@VERSION")
 	f.StringArrayVar(&tags, "tag", nil, "only runs with this tag, as key=value; may be given several times")
 	f.IntVar(&req.Limit, "limit", 100, "how many at most, up to 1000")
 	a.conn.flags(cmd, listTime)
@@ -263,12 +271,16 @@ func table(l *drover.ListReply, now time.Time) string {
 	})
 }
 
-// workflowOf names what a run runs: its workflow, or its program as a start has it.
+// workflowOf names what a run runs: its workflow, or its program as a start has it,
+// with the version that it stays on.
 func workflowOf(r *drover.Run) string {
-	if r.Workflow == "" && r.Program != nil {
-		return "program:" + r.Program.Name
+	switch {
+	case r.Workflow != "" || r.Program == nil:
+		return string(r.Workflow)
+	case r.Program.Version != "":
+		return "program:" + r.Program.Name + "@" + r.Program.Version
 	}
-	return string(r.Workflow)
+	return "program:" + r.Program.Name
 }
 
 // pretty is JSON on several lines, for people.

@@ -137,12 +137,12 @@ func TestCommandsAskTheFleet(t *testing.T) {
 			name: "result of a node that failed", args: []string{"result", "r_1", "--node", "draft"}, verb: "result",
 			reply:  drover.ResultReply{RunID: "r_1", Node: &drover.Node{ID: "draft", Status: drover.NodeFailed}, Error: drover.Errorf(drover.CodeInvalidInput, "no such page")},
 			asked:  `{"run_id":"r_1","node":"draft"}`,
-			status: exitFailed, err: "no such page",
+			status: exitFailed, err: "drover: node draft of run r_1 is failed: no such page",
 		},
 		{
 			name: "result of a run that failed, as JSON", args: []string{"result", "r_1", "--json", "--timeout", "5s"}, verb: "result",
 			reply: drover.ResultReply{RunID: "r_1", Status: drover.StatusFailed, Error: drover.Errorf(drover.CodeTooLarge, "too much")},
-			asked: `{"run_id":"r_1"}`, status: exitFailed, out: `{"run_id":"r_1","status":"failed","error":...`, err: "too much",
+			asked: `{"run_id":"r_1"}`, status: exitFailed, out: `{"run_id":"r_1","status":"failed","error":...`, err: "drover: run r_1 is failed: too much",
 		},
 		{
 			name: "why", args: []string{"why", "r_1"}, verb: "why",

@@ -34,7 +34,7 @@ func (d *deliveryFilter) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&d.status, "status", "", "only in this status: pending or dead")
 	f.StringVar(&d.run, "run", "", "only of this run")
-	f.StringVar(&d.workflow, "workflow", "", "only of runs of this workflow")
+	f.StringVar(&d.workflow, "workflow", "", "only of runs of this workflow, of program:NAME, or of program:NAME@VERSION")
 	f.StringVar(&d.to, "to", "", "only to this subject, URL without its query, function or session")
 }
 

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -50,5 +51,29 @@ func TestConfigurationIsDocumented(t *testing.T) {
 		if !known[name] {
 			t.Errorf("docs/operations.md has --%s, which no command takes from the environment", name)
 		}
+	}
+}
+
+// The tables of docs/reference.md have every exit status, and no other.
+func TestExitStatusesAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/reference.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Exit statuses\n")
+	var rows []string
+	for line := range strings.Lines(section) {
+		if cells := strings.Split(line, "|"); len(cells) > 3 && strings.Trim(cells[1], " 0123456789") == "" {
+			rows = append(rows, strings.TrimSpace(cells[1]))
+		}
+	}
+	var want []string
+	for _, status := range []int{
+		exitCompleted, exitFailed, exitUsage, exitCancelled, exitCompensated, exitCompensationFailed, exitKilled, exitBadInput, exitTemporary,
+	} {
+		want = append(want, strconv.Itoa(status))
+	}
+	if !slices.Equal(rows, want) {
+		t.Errorf("docs/reference.md has the exit statuses %v, and there are %v", rows, want)
 	}
 }

@@ -64,11 +64,13 @@ func (a *app) functionCommand() *cobra.Command {
 		Long: `Function makes any program a function of the fleet, until it gets SIGINT or SIGTERM.
 
 For each call the command runs once: it gets the input as JSON on standard input, and what it writes to
-standard output is the output, as JSON, or else as text. Standard error is its log.
+standard output is the output, as JSON, or else as text; nothing is null. Standard error is its log.
+More than 1 MiB is an error, too_large, after which no other attempt is made.
 Exit status 0 is success, and anything else a failed attempt, with the last line of the log as its message:
   65  the input is at fault: no other attempt is made
   75  something was not there yet: the error's code is unavailable
-The environment has ` + envName("run") + `, ` + envName("call") + `, ` + envName("attempt") + ` and ` + envName("deadline") + `.
+The environment has ` + envName("function") + `, ` + envName("run") + `, ` + envName("call") + `, ` + envName("attempt") + ` and ` + envName("deadline") + `.
+` + envName("call") + ` is that of one attempt: what comes before its @ is the same for all of them.
 When a call is cancelled or its deadline passes, the command and all that it started get SIGTERM, and SIGKILL 2 s later.`,
 		Example: `  drover function text.count -- wc -w
   drover function thumbnail --concurrency 4 -- ./thumbnail.py --size 200

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -58,6 +59,10 @@ that ended; then what was noted of its drives, and what it waits for, or how it 
 	return cmd
 }
 
+// noteWidth is how much of a note or a reason is shown: all of it, as the end says
+// what to do.
+const noteWidth = 4 << 10
+
 // history is a program with its journal as text.
 func (p painter) history(h *history, now time.Time) string {
 	var b strings.Builder
@@ -77,11 +82,14 @@ func (p painter) history(h *history, now time.Time) string {
 	for line := range strings.Lines(table.String()) {
 		b.WriteString(p.line([2]string{"", strings.TrimRight(line, "\n")}))
 	}
+	if slices.ContainsFunc(h.Journal, func(e drover.Entry) bool { return e.Error != nil && e.Error.Stack != "" }) {
+		b.WriteString(p.line([2]string{"2", "  what panicked: --json has the stack"}))
+	}
 	for _, note := range h.Run.Notes {
-		b.WriteString(p.line([2]string{"2", fmt.Sprintf("  noted %s: %s", note.At.Format("2006-01-02 15:04:05"), visible(note.Text, 200))}))
+		b.WriteString(p.line([2]string{"2", fmt.Sprintf("  noted %s: %s", note.At.Format("2006-01-02 15:04:05"), visible(note.Text, noteWidth))}))
 	}
 	for _, reason := range h.Reasons {
-		b.WriteString(p.line([2]string{"2", "  waits: "}, [2]string{"", visible(reason.Text, 200)}))
+		b.WriteString(p.line([2]string{"2", "  waits: "}, [2]string{"", visible(reason.Text, noteWidth)}))
 	}
 	b.WriteString(p.ending(&h.Run))
 	return b.String()

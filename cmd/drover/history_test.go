@@ -150,3 +150,14 @@ func TestPrograms13StreamsArePrinted(t *testing.T) {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}
 }
+
+// The stack of what panicked is too long for a line, and found.
+func TestHistoryOfAPanicSaysWhereItsStackIs(t *testing.T) {
+	const says = "  what panicked: --json has the stack\n"
+	for _, stack := range []string{"", "goroutine 1"} {
+		h := &history{Journal: []drover.Entry{{Number: 1, Kind: drover.EntryStep, ID: "boom", Error: &drover.Error{Code: drover.CodePanic, Message: "oh no", Stack: stack}}}}
+		if got := (painter{}).history(h, time.Time{}); strings.Contains(got, says) != (stack != "") {
+			t.Errorf("with the stack %q the history is\n%s", stack, got)
+		}
+	}
+}

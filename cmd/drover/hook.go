@@ -80,7 +80,7 @@ func (a *app) hookListCommand() *cobra.Command {
 // hookTable is a list of hooks in columns.
 func hookTable(l *drover.HookList, now time.Time) string {
 	return columns("TOKEN\tRUN\tNODE\tHELD FOR\tSTATE", l.Hooks, l.More, "a tag, a prefix or a run", func(h *drover.Hook) []any {
-		return []any{visible(h.Token, 60), h.RunID, visible(string(h.Node), 40), elapsed(now.Sub(h.Since)), hookState(h)}
+		return []any{visible(h.Token, 80), h.RunID, visible(string(h.Node), 40), elapsed(now.Sub(h.Since)), hookState(h)}
 	})
 }
 

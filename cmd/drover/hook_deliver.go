@@ -108,6 +108,7 @@ func (a *app) hookDeliverManyCommand() *cobra.Command {
 		Use:   "deliver-many [PAYLOAD]",
 		Short: "Deliver to every hook with a tag, a prefix or a run",
 		Long: `Deliver-many delivers to each hook that fits, tells those that did not take it, and exits with 1 where there are some.
+At least one of --tag, --token-prefix and --run must be given. Give an --id: it makes it harmless to try again.
 With --json it prints one line for each hook, as its delivery ends.`,
 		Example: `  drover hook deliver-many '{"changed": "users"}' --tag query=users
   drover hook deliver-many --token-prefix order: --id nightly-7 --json`,

@@ -6,9 +6,9 @@
 // says how to reach the server can also be given by the environment, spelled
 // like the flag: DROVER_NATS for --nats.
 //
-// The exit status says how it went: 0 completed, 1 failed, 2 wrong usage or an
-// invalid definition or input, 3 cancelled, 4 compensated, 5 a compensation
-// failed.
+// The exit status says how it went: 0 completed, 1 failed, 2 wrong usage, or what
+// is asked for is invalid or too large, 3 cancelled, 4 compensated, 5 a
+// compensation failed, 130 killed by a second signal.
 package main
 
 import (

@@ -41,8 +41,8 @@ given with --function. See drover function --help for what a command gets and gi
 The outcome is printed as JSON; progress goes to standard error. Ctrl-C stops the run, a second one kills it.
 With --data and --run, a run that was killed goes on where it was when the same command is given again.
 
-Exit status: 0 completed, 1 failed, 2 usage or an invalid definition or input, 3 cancelled, 4 compensated,
-5 compensation failed.`,
+Exit status: 0 completed, 1 failed, 2 usage, or what is asked for is invalid or too large, 3 cancelled,
+4 compensated, 5 compensation failed, 130 killed by a second Ctrl-C, or interrupted before it had begun.`,
 		Example: `  drover run workflow.yaml --input '{"topic": "cats"}'
   drover run workflow.yaml --function 'text.count=wc -w' --function 'text.upper=tr a-z A-Z'
   drover run workflow.yaml --data ./state --run nightly-1

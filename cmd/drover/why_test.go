@@ -71,8 +71,9 @@ func TestProgramsAreListed(t *testing.T) {
 	got := table(&drover.ListReply{Runs: []drover.Run{
 		{ID: "r_1", Status: drover.StatusRunning, CreatedAt: began, Program: &drover.ProgramView{Name: "trip"}},
 		{ID: "r_2", Status: drover.StatusRunning, CreatedAt: began, Workflow: "book", Program: &drover.ProgramView{Name: "trip"}},
+		{ID: "r_3", Status: drover.StatusRunning, CreatedAt: began, Program: &drover.ProgramView{Name: "trip", Version: "v1"}},
 	}}, *after(time.Minute))
-	if !strings.Contains(got, "r_1  program:trip  running") || !strings.Contains(got, "r_2  book          running") {
+	if !strings.Contains(got, "r_1  program:trip     running") || !strings.Contains(got, "r_2  book             running") || !strings.Contains(got, "r_3  program:trip@v1  running") {
 		t.Errorf("the list is\n%s", got)
 	}
 }

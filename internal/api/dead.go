@@ -188,6 +188,9 @@ func (s *Service) requeue(ctx context.Context, req *drover.DeadRequest) (any, er
 	if err := again(&letter); err != nil {
 		return nil, err
 	}
+	if err := s.orphan(ctx, &letter); err != nil {
+		return nil, err
+	}
 	m := nats.NewMsg(s.Names.In(drover.RunID(letter.RunID), drover.Verb(letter.Verb)))
 	id := "requeue:" + strconv.FormatUint(letter.Sequence, 10)
 	m.Data = letter.Payload
@@ -246,6 +249,21 @@ func again(l *drover.DeadLetter) error {
 	e := *refused
 	e.Message = fmt.Sprintf("dead letter %d cannot be requeued, it would come back: %s", l.Sequence, e.Message)
 	return &e
+}
+
+// orphan refuses the start of a child for which nobody waits any more: its parent
+// was told that it could not be started, and is over.
+func (s *Service) orphan(ctx context.Context, l *drover.DeadLetter) error {
+	var start drover.StartRequest
+	if drover.Verb(l.Verb) != drover.VerbStart || json.Unmarshal(l.Payload, &start) != nil || start.Parent == nil || start.Parent.Detached {
+		return nil
+	}
+	parent := start.Parent.Call.Run
+	state, err := s.stateOf(ctx, parent)
+	if err != nil || state != nil && !state.Terminal() {
+		return err
+	}
+	return drover.Errorf(drover.CodeConflict, "dead letter %d is the start of a child of run %s, which is over: start that one again under another id", l.Sequence, parent)
 }
 
 // message is what a stream has stored.

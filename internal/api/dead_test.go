@@ -163,6 +163,31 @@ func TestRequeuedDeliveryHasAnID(t *testing.T) {
 	}
 }
 
+// A child is not started for a parent that is over.
+func TestRequeueStartsNoOrphan(t *testing.T) {
+	o := newOwner(t).serve(nil)
+	o.start(`{"run_id":"lives","definition":` + plan + `}`)
+	for i, c := range []struct {
+		run, more string
+		want      drover.Code
+	}{
+		{"lives", ``, ""},
+		{"gone", ``, drover.CodeConflict},
+		{"gone", `,"detached":true`, ""},
+	} {
+		n, call := uint64(i+1), drover.CallID{Run: drover.RunID(c.run), Node: "a", Item: drover.NoItem, Attempt: 1}
+		parent := fmt.Sprintf(`{"call":%q,"token":"t","depth":1%s}`, call, c.more)
+		o.bury(drover.DeadLetter{
+			Sequence: n, RunID: string(drover.ChildRunID(call)), Verb: "start", Error: drover.Errorf(drover.CodeNotFound, "no workflow"),
+			Payload: []byte(`{"definition":` + plan + `,"parent":` + parent + `}`),
+		})
+		err := o.ask("dead.requeue", fmt.Sprintf(`{"sequence":%d}`, n), &drover.RequeueReply{})
+		if c.want == "" && err != nil || c.want != "" && !errors.Is(err, c.want) {
+			t.Errorf("%s: error %v, want %q", parent, err, c.want)
+		}
+	}
+}
+
 func TestRequeueSaysWhereTheCommandStands(t *testing.T) {
 	o := newOwner(t).serve(nil)
 	o.bury(drover.DeadLetter{Sequence: 9, RunID: "run1", Verb: "tick", Error: drover.Errorf(drover.CodeNotFound, "no run")})

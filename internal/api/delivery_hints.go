@@ -137,7 +137,7 @@ func (s *Service) hints(ctx context.Context, after hint, most int) (hints []hint
 // order of the hints what the filter chooses. on is false where visit gave false.
 func (s *Service) follow(ctx context.Context, hints []hint, f *drover.DeliveryFilter, visit func(drover.RunDelivery) bool) (on bool, err error) {
 	for chunk := range slices.Chunk(hints, maxLoads) {
-		found, err := s.found(ctx, chunk)
+		found, err := s.found(ctx, chunk, f)
 		if err != nil {
 			return false, err
 		}
@@ -151,20 +151,20 @@ func (s *Service) follow(ctx context.Context, hints []hint, f *drover.DeliveryFi
 }
 
 // found reads the deliveries that hints name, at the same time; nil for a hint
-// that is wrong.
-func (s *Service) found(ctx context.Context, hints []hint) ([]*drover.RunDelivery, error) {
+// that is wrong, and for a run of another program than the filter says.
+func (s *Service) found(ctx context.Context, hints []hint, f *drover.DeliveryFilter) ([]*drover.RunDelivery, error) {
 	found, errs := make([]*drover.RunDelivery, len(hints)), make([]error, len(hints))
 	var loading sync.WaitGroup
 	for i, h := range hints {
-		loading.Go(func() { found[i], errs[i] = s.hinted(ctx, h) })
+		loading.Go(func() { found[i], errs[i] = s.hinted(ctx, h, f) })
 	}
 	loading.Wait()
 	return found, errors.Join(errs...)
 }
 
 // hinted reads the delivery of a hint; nil: it is neither pending nor dead, and
-// the hint is removed.
-func (s *Service) hinted(ctx context.Context, h hint) (*drover.RunDelivery, error) {
+// the hint is removed, or its run is of another program.
+func (s *Service) hinted(ctx context.Context, h hint, f *drover.DeliveryFilter) (*drover.RunDelivery, error) {
 	state, err := s.stateOf(ctx, h.run)
 	if errors.Is(err, drover.CodeUnavailable) {
 		return nil, err
@@ -180,6 +180,9 @@ func (s *Service) hinted(ctx context.Context, h hint) (*drover.RunDelivery, erro
 			s.Deliveries.List(h.key, kv.HintWaits, func(error) {}) // else nobody finds it who looks for what waits
 		}
 		if d.Status == drover.DeliveryPending || d.Status == drover.DeliveryDead {
+			if !s.ofWorkflow(ctx, state, f.Workflow) {
+				return nil, nil
+			}
 			return &d, nil
 		}
 	}
@@ -190,5 +193,5 @@ func (s *Service) hinted(ctx context.Context, h hint) (*drover.RunDelivery, erro
 }
 
 func chosen(d *drover.RunDelivery, f *drover.DeliveryFilter) bool {
-	return (f.Status == "" || d.Status == f.Status) && (f.Workflow == "" || d.Workflow == f.Workflow) && (f.To == "" || d.Notify.To() == f.To)
+	return (f.Status == "" || d.Status == f.Status) && (f.To == "" || d.Notify.To() == f.To)
 }

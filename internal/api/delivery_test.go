@@ -183,6 +183,34 @@ func TestDelivery12DeadDeliveriesAreListed(t *testing.T) {
 	}
 }
 
+// A program is named as for the list of runs.
+func TestDelivery12DeliveriesAreListedByTheirProgram(t *testing.T) {
+	o := newOwner(t).serve(nil)
+	o.undelivered()
+	for run, program := range map[string]string{"p": "trip", "q": "sale"} {
+		o.start(`{"run_id":"` + run + `","definition":{"program":"` + program + `"},"notify":[{"subject":"x.done"}]}`)
+		var stopped drover.StopReply
+		if err := o.ask("stop", `{"run_id":"`+run+`","force":true}`, &stopped); err != nil {
+			t.Fatal(err)
+		}
+		o.heard(drover.RunID(run), 0, 1, "forbidden")
+	}
+	for workflow, want := range map[string]string{
+		"program:trip": "p/0 dead", "program:sale": "q/0 dead", "program:trip@v1": "", "program:none": "", "trip": "",
+		"naming": "a/0 dead, a/1 dead, b/1 dead",
+	} {
+		if got := o.listed(`{"workflow":"` + workflow + `"}`); got != want {
+			t.Errorf("%s lists %q, want %q", workflow, got, want)
+		}
+	}
+	if got := o.listed(`{"workflow":"program:trip","run_id":"q"}`); got != "" {
+		t.Errorf("another program's run lists %q", got)
+	}
+	if got := o.replay(`{"workflow":"program:sale"}`); got.Matched != 1 || got.Replayed != 1 {
+		t.Errorf("replayed %+v", got)
+	}
+}
+
 func TestDelivery12ShowsOneDelivery(t *testing.T) {
 	o := newOwner(t).serve(nil)
 	o.undelivered()

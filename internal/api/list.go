@@ -42,7 +42,7 @@ func (s *Service) list(ctx context.Context, req *drover.ListRequest) (any, error
 		}
 		run := summary(state)
 		run.Program = programs.view(ctx, state)
-		if name, ok := programOf(req.Workflow); ok && (run.Program == nil || run.Program.Name != name) {
+		if name, ok := programOf(req.Workflow); ok && !ofProgram(run.Program, name) {
 			return true
 		}
 		reply.Runs = append(reply.Runs, run)
@@ -79,7 +79,7 @@ func knownStatus(s drover.Status) error {
 
 func matches(state *machine.State, req *drover.ListRequest) bool {
 	_, program := programOf(req.Workflow)
-	if req.Status != "" && state.Status != req.Status || req.Workflow != "" && !program && state.Workflow != req.Workflow || program && state.Program == nil {
+	if req.Status != "" && state.Status != req.Status || req.Open && state.Terminal() || req.Workflow != "" && !program && state.Workflow != req.Workflow || program && state.Program == nil {
 		return false
 	}
 	for k, v := range req.Tags {
@@ -94,6 +94,23 @@ func matches(state *machine.State, req *drover.ListRequest) bool {
 // name cannot have a colon.
 func programOf(workflow drover.WorkflowName) (string, bool) {
 	return strings.CutPrefix(string(workflow), "program:")
+}
+
+// ofWorkflow reports whether a run is of the workflow, or of the program, that a
+// filter asks for; "": any is.
+func (s *Service) ofWorkflow(ctx context.Context, state *machine.State, filter drover.WorkflowName) bool {
+	name, program := programOf(filter)
+	if !program {
+		return filter == "" || state.Workflow == filter
+	}
+	return ofProgram(programs{s: s, of: map[drover.Hash]*machine.Plan{}}.view(ctx, state), name)
+}
+
+// ofProgram reports whether a run is of the program that a filter asks for: of any
+// version, unless that names one.
+func ofProgram(run *drover.ProgramView, filter string) bool {
+	name, version, only := strings.Cut(filter, "@")
+	return run != nil && run.Name == name && (!only || run.Version == version)
 }
 
 // programs knows the definitions of the programs in one list.

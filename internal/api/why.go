@@ -33,37 +33,47 @@ func (s *Service) why(ctx context.Context, req *drover.RunRequest) (any, error) 
 	if reply.Reasons == nil {
 		reply.Reasons = []drover.Reason{}
 	}
-	known := map[string]string{}
+	known := map[drover.FunctionName]string{}
 	for i := range reply.Reasons {
 		r := &reply.Reasons[i]
-		switch {
-		case r.Waiting == "call" && r.On != "":
-			text, ok := known[r.On]
-			if !ok && len(known) < maxQueues {
-				text = s.queue(ctx, drover.FunctionName(r.On))
-				known[r.On] = text
-			}
-			r.Text += text
-		case r.Waiting == "drive":
+		function := drover.FunctionName("")
+		switch r.Waiting {
+		case "call":
+			function = drover.FunctionName(r.On)
+		case "subscriber":
+			function = machine.QueuedFor(state, r)
+		case "drive":
 			r.Text += s.unserved(ctx, plan, state)
 		}
+		if function == "" {
+			continue
+		}
+		text, ok := known[function]
+		if !ok && len(known) < maxQueues {
+			text = s.queue(ctx, function)
+			known[function] = text
+		}
+		r.Text += text
 	}
 	return reply, nil
 }
 
-// unserved says that nobody has ever served the program of a run whose drive waits
-// for any process that does, or nothing.
+// unserved says that nobody serves the program of a run whose drive waits for any
+// process that does, or nothing.
 func (s *Service) unserved(ctx context.Context, plan *machine.Plan, state *machine.State) string {
 	g := state.Program
 	if g == nil || g.State != machine.DriveQueued || g.Keep != "" || g.Version != "" {
 		return ""
 	}
 	program := plan.Definition.Program
-	_, err := s.js.Consumer(ctx, s.Names.Calls(), s.Names.Consumer(machine.DriveFunction(program, "")))
-	if !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return ""
+	c, err := s.js.Consumer(ctx, s.Names.Calls(), s.Names.Consumer(machine.DriveFunction(program, "")))
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerNotFound):
+		return fmt.Sprintf("; no process has ever served a program named %s: start one, or end this run by `drover stop --force` and start it with the right name", program)
+	case err == nil && c.CachedInfo().NumWaiting == 0 && c.CachedInfo().NumAckPending == 0:
+		return "; nobody serves it now: start a process that does"
 	}
-	return fmt.Sprintf("; no process has ever served a program named %s: start one, or stop this run and start it with the right name", program)
+	return ""
 }
 
 // queue says in a sentence who serves a function, or nothing where that cannot

@@ -33,8 +33,20 @@ func TestPrograms03WhySaysThatNobodyServedAProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := o.whyOf("run1"); len(r.Reasons) != 1 || strings.Contains(r.Reasons[0].Text, never) {
+	if r := o.whyOf("run1"); len(r.Reasons) != 1 || strings.Contains(r.Reasons[0].Text, never) || !strings.Contains(r.Reasons[0].Text, "nobody serves it now") {
 		t.Errorf("once somebody has served it why says %+v", r)
+	}
+}
+
+// A function that is to be told of an outcome, and that nobody serves.
+func TestDelivery09WhySaysThatNobodyServesASubscriber(t *testing.T) {
+	o := newOwner(t).serve(nil)
+	o.start(`{"run_id":"run1","definition":{"program":"trip"},"notify":{"function":"books.add"}}`)
+	if err := o.ask("stop", `{"run_id":"run1","force":true}`, &drover.StopReply{}); err != nil {
+		t.Fatal(err)
+	}
+	if r := o.whyOf("run1"); len(r.Reasons) != 1 || !strings.Contains(r.Reasons[0].Text, "no function named books.add has ever connected") {
+		t.Errorf("why says %+v", r)
 	}
 }
 
@@ -64,13 +76,15 @@ func TestProgramsAreListedByTheirName(t *testing.T) {
 	o.start(`{"run_id":"run3","definition":{"name":"book","program":"sale"}}`)
 	o.start(`{"run_id":"run4","definition":` + plan + `}`)
 	for workflow, want := range map[string][]drover.RunID{
-		"":             {"run1", "run2", "run3", "run4"},
-		"program:trip": {"run1", "run2"},
-		"program:sale": {"run3"},
-		"book":         {"run3"},
-		"trip":         nil,
-		"program:trpi": nil,
-		"naming":       {"run4"},
+		"":                {"run1", "run2", "run3", "run4"},
+		"program:trip":    {"run1", "run2"},
+		"program:sale":    {"run3"},
+		"book":            {"run3"},
+		"trip":            nil,
+		"program:trpi":    nil,
+		"program:trip@v1": nil,
+		"program:trip@":   {"run1", "run2"},
+		"naming":          {"run4"},
 	} {
 		var list drover.ListReply
 		if err := o.ask("list", `{"workflow":"`+workflow+`"}`, &list); err != nil {
