@@ -104,7 +104,7 @@ func (f *fleet) gets(c jetstream.Consumer, runs int) *tally {
 			f.t.Fatalf("outcomes of %d of %d runs came: %v", got.len(), runs, err)
 		}
 		var o drover.Outcome
-		if err := json.Unmarshal(m.Data(), &o); err != nil || m.Subject() != names.Done(o.Workflow, o.RunID) || m.Headers().Get(subjects.HeaderMessageID) != string(o.RunID)+":terminal" {
+		if err := json.Unmarshal(m.Data(), &o); err != nil || m.Subject() != names.Done(o.Workflow, o.RunID) || m.Headers().Get(subjects.HeaderMessageID) != subjects.MessageID(string(o.DeliveryID), o.StartedAt) {
 			f.t.Errorf("on %s there is %q with %v: %v", m.Subject(), m.Data(), m.Headers(), err)
 		}
 		got.add(string(o.RunID), string(m.Data()))

@@ -60,6 +60,8 @@ func hostPrograms(args []string) error {
 			programs = append(programs, parked(name))
 		case "doomed":
 			programs = append(programs, doomed(nc, name, args[2]))
+		case "faulty":
+			programs = append(programs, faulty(name, args[2]))
 		}
 	}
 	if _, err := nc.Subscribe("memory."+args[0], func(m *nats.Msg) { _ = m.Respond(inUse()) }); err != nil {

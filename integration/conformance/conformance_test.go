@@ -33,6 +33,7 @@ func conform(t *testing.T, serve func() *exec.Cmd) {
 		"a stop while a step runs":              checkStopInStep,
 		"an undo that fails":                    checkBadUndo,
 		"a panic":                               checkPanic,
+		"a panic for ever undoes":               checkPanicUndoes,
 		"beginning anew":                        checkAgain,
 		"a drive that is taken over":            checkFenced,
 		"heartbeats":                            checkHeartbeats,
@@ -244,8 +245,30 @@ func checkPanic(t *testing.T, f *fleet) {
 			drives[s.Drive] = true
 		}
 	}
-	if len(drives) != 2 {
-		t.Errorf("the drives %v panicked", drives)
+	if len(drives) != 1 || r.entries()["panic "] != 1 {
+		t.Errorf("the drives %v panicked, and then it has %v", drives, r.entries())
+	}
+}
+
+// checkPanicUndoes: a body that breaks in the last drive which it has undoes what it
+// did, and a process that takes that over does.
+func checkPanicUndoes(t *testing.T, f *fleet) {
+	p := f.process(t, "broken")
+	r := f.start(t, `{"program":"broken","retry":{"max_attempts":2,"initial":"10ms"}}`, undone("a"), step("b"), undone("c"), op{Op: "panic", Message: "out of cheese"})
+	r.step("a", `1`)
+	r.step("b", `2`)
+	r.step("c", `3`)
+	r.asks(drover.EntryUndo, "c")
+	p.end(syscall.SIGKILL)
+	f.process(t, "broken")
+	r.asks(drover.EntryUndo, "c").gives(t, `null`)
+	r.asks(drover.EntryUndo, "a").gives(t, `null`)
+	err := r.ends(drover.StatusCompensated, "")
+	if err == nil || err.Code != drover.CodePanic || err.Stack == "" || !strings.Contains(err.Message, "out of cheese") {
+		t.Errorf("the error is %v", err)
+	}
+	if got := r.entries(); got["panic "] != 1 || got["step a"] != 1 || got["undo a"] != 1 {
+		t.Errorf("the journal has %v", got)
 	}
 }
 
