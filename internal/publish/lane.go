@@ -65,8 +65,9 @@ func (p *Publisher) landed(l *lane) {
 	}
 	unit, together := l.take()
 	if !together {
+		l.flying += len(unit) // already now: what comes meanwhile may not overtake them
 		p.mu.Unlock()
-		p.singly(l, unit, 0)
+		p.singly(l, unit, len(unit))
 		return
 	}
 	l.flying++
