@@ -62,6 +62,21 @@ body undoes what it did, for which a process has to serve it. --force ends it at
 	return cmd
 }
 
+// meant names the token that a delivery was meant for which named the node in place
+// of it, or nothing: what is kept for a wait answers no approval.
+func meant(ctx context.Context, c *client.Client, req *drover.DeliverRequest) string {
+	why, err := c.Why(ctx, req.RunID)
+	if err != nil {
+		return ""
+	}
+	for _, r := range why.Reasons {
+		if r.Waiting == "hook" && string(r.Node) == req.Name {
+			return fmt.Sprintf("node %s waits for a token, and not for that: drover hook deliver %s PAYLOAD\n", r.Node, quoted(r.On))
+		}
+	}
+	return ""
+}
+
 func (a *app) tickCommand() *cobra.Command {
 	return a.aboutRun(&cobra.Command{
 		Use:   "tick RUN...",
@@ -137,7 +152,7 @@ The payload is JSON, @file, or - for standard input; null where it is not given.
 		case reply.Repeat:
 			text = "delivered before, nothing changed\n"
 		case reply.Kept:
-			text = fmt.Sprintf("delivered: no wait named %s is open now, and it is kept for the next one\n", quoted(req.Name))
+			text = fmt.Sprintf("delivered: no wait named %s is open now, and it is kept for the next one\n", quoted(req.Name)) + meant(ctx, c, &req)
 		}
 		return a.print(reply, text)
 	})

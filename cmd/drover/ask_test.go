@@ -196,6 +196,19 @@ func TestCommandsAskTheFleet(t *testing.T) {
 	}
 }
 
+// Who names an approval in place of its token is told which that is.
+func TestDeliverToANodeNamesItsToken(t *testing.T) {
+	f := newFleet(t)
+	f.answers("deliver", drover.DeliverReply{RunID: "r_1", Kept: true})
+	f.answers("why", drover.WhyReply{RunID: "r_1", Reasons: []drover.Reason{
+		{Node: "other", Waiting: "hook", On: "h_1"}, {Node: "ok", Waiting: "hook", On: "h_2"},
+	}})
+	const kept = "delivered: no wait named ok is open now, and it is kept for the next one\n"
+	if _, out, err := f.cli("", "deliver", "r_1", "ok", "true"); out != kept+"node ok waits for a token, and not for that: drover hook deliver h_2 PAYLOAD\n" {
+		t.Errorf("printed %q, %s", out, err)
+	}
+}
+
 func TestWaitPrintsTheOutcomeAndExitsWithIt(t *testing.T) {
 	for status, exit := range map[drover.Status]int{
 		drover.StatusCompleted: 0, drover.StatusFailed: 1, drover.StatusCancelled: 3,
