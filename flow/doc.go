@@ -33,9 +33,9 @@
 //   - After a stop, what the body waits for returns an error with the code
 //     stopped, and so does all that it asks for anew. What it did is undone when
 //     it returns an error, newest first.
-//   - A body that panics is driven again. The last of these panics is an error of
-//     the body: what other branches wait for ends with the code panic, and what it
-//     did is undone.
+//   - A body that panics is driven again. The last of these panics, where the
+//     journal has nothing more of the body, is an error of the body: what other
+//     branches wait for ends with the code panic, and what it did is undone.
 //
 // # What may not be assumed
 //

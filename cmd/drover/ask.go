@@ -65,6 +65,8 @@ body undoes what it did, for which a process has to serve it. --force ends it at
 // meant names the token that a delivery was meant for which named the node in place
 // of it, or nothing: what is kept for a wait answers no approval.
 func meant(ctx context.Context, c *client.Client, req *drover.DeliverRequest) string {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
 	why, err := c.Why(ctx, req.RunID)
 	if err != nil {
 		return ""
@@ -152,7 +154,10 @@ The payload is JSON, @file, or - for standard input; null where it is not given.
 		case reply.Repeat:
 			text = "delivered before, nothing changed\n"
 		case reply.Kept:
-			text = fmt.Sprintf("delivered: no wait named %s is open now, and it is kept for the next one\n", quoted(req.Name)) + meant(ctx, c, &req)
+			text = fmt.Sprintf("delivered: no wait named %s is open now, and it is kept for the next one\n", quoted(req.Name))
+			if !a.json {
+				text += meant(ctx, c, &req)
+			}
 		}
 		return a.print(reply, text)
 	})

@@ -142,7 +142,7 @@ func TestDelivery12DeadOnesAreKeptAndReplayed(t *testing.T) {
 	w.hear(2, 1, "", nil)
 	w.wantDeliveries("dead@2 dead@1 delivered@1")
 	w.wantWhy("subscriber: subject a was not told: it was given up at 2030-01-01T00:00:00Z after 2 attempts, as its max_attempts is 2; replay delivery r1:terminal:0 to try again; the last one failed: still no",
-		"subscriber: subject b was not told: it was given up at 2030-01-01T00:00:00Z after 1 attempt, as that is for good (permanent); replay delivery r1:terminal:1 to try again; the last one failed: 410")
+		"subscriber: subject b was not told: it was given up at 2030-01-01T00:00:00Z after 1 attempt, as no attempt will do (permanent); replay delivery r1:terminal:1 to try again; the last one failed: 410")
 	if w.s.Deadline() != 0 {
 		t.Error("something is due for what is dead")
 	}
@@ -372,7 +372,7 @@ func TestDelivery08WhySaysWhyItWasGivenUp(t *testing.T) {
 	}
 	w := newWorld(t, oneCall).over(to)
 	w.hear(0, 1, "", &drover.Error{Code: "x", Permanent: true})
-	gaveUp(w, "1 after 1 attempt, as that is for good (permanent)")
+	gaveUp(w, "1 after 1 attempt, as no attempt will do (permanent)")
 	w = newWorld(t, oneCall).over(to)
 	w.hear(0, 1, "", bad("no"))
 	w.hear(0, 2, "", bad("no"))

@@ -74,7 +74,7 @@ func (s *State) untold() []drover.Reason {
 func (sub *Subscriber) because() string {
 	switch sub.gaveUp() {
 	case drover.GaveUpPermanent:
-		return "that is for good (permanent)"
+		return "no attempt will do (permanent)"
 	case drover.GaveUpAttempts:
 		return fmt.Sprintf("its max_attempts is %d", sub.Notify.MaxAttempts)
 	}
