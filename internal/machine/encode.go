@@ -108,7 +108,7 @@ func (e *encoder) plain(name string, v any) {
 
 func (e *encoder) state(s *State) {
 	e.raw(`{`)
-	e.int("V", int64(s.V))
+	e.int("V", int64(s.schema()))
 	e.text("run", string(s.Run))
 	e.text("wf", string(s.Workflow))
 	e.text("def", string(s.Hash))

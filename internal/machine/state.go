@@ -7,10 +7,19 @@ import (
 	"github.com/droverhq/drover"
 )
 
-// Version is the schema version of the states that Encode writes. Decode reads
-// it and every earlier one; a binary that knows less refuses it, where it would drop
-// what it does not know at its next commit.
-const Version = 3
+// Version is the latest schema version of the states that Encode writes. Decode
+// reads it and every earlier one; a binary that knows less refuses it, where it would
+// drop what it does not know at its next commit.
+const Version = 4
+
+// schema is the version that a state needs: 4 only where its log has lost its end, as
+// a binary that does not know of that would skip commands.
+func (s *State) schema() int {
+	if s.Shift > 0 {
+		return Version
+	}
+	return 3
+}
 
 // State is the durable state of one run: what its record holds. Its exported
 // fields are for reading, but for Timer, Timed and Owed, which belong to the caller.

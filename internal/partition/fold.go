@@ -81,6 +81,9 @@ func (p *Partition) foldable(r *run, it *item) bool {
 
 // apply folds one command, or finds that it was folded before.
 func (p *Partition) apply(r *run, it *item) (machine.Step, error) {
+	if it.bad == nil {
+		it.bad = r.spoiled
+	}
 	if it.bad != nil {
 		return machine.Step{Refused: it.bad}, nil
 	}
@@ -112,7 +115,7 @@ func (p *Partition) apply(r *run, it *item) (machine.Step, error) {
 func (p *Partition) take(r *run, b *batch, it *item, step machine.Step) {
 	answer := Op{Kind: OpAnswer, Reply: it.msg.Reply, Answer: step.Answer}
 	switch {
-	case step.Refused != nil && r.state == nil && it.cmd != nil && it.cmd.Verb == drover.VerbTick && it.msg.Reply == "":
+	case step.Refused != nil && it.bad == nil && r.state == nil && it.cmd != nil && it.cmd.Verb == drover.VerbTick && it.msg.Reply == "":
 		p.finish(it) // of a timer that has outlived its run, as a rule: nobody waits for it, and nothing is lost
 		return
 	case step.Refused != nil:

@@ -37,6 +37,7 @@ type run struct {
 	burying  int     // dead letters under way
 	held     func()  // a commit that waits for them
 	failures int     // of the operation under way, in a row
+	spoiled  *drover.Error // its record cannot be read, and was given up: what comes is refused
 	parked   bool    // its record cannot be read: what waits for it does not hold others back
 	set      int     // bytes of that
 	losses   int     // commits that were not known to succeed, in a row
@@ -192,7 +193,7 @@ func (p *Partition) ready(r *run, state *machine.State, data []byte, rev uint64)
 	p.unpark(r)
 	r.known, r.sure, r.doubt = true, true, false
 	r.state, r.committed, r.rev = state, data, rev
-	r.timer, r.timed, r.over = 0, 0, false
+	r.timer, r.timed, r.over, r.spoiled = 0, 0, false, nil
 	if state != nil {
 		r.remember(state)
 	}

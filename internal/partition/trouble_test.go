@@ -34,6 +34,24 @@ func TestARecordThatStaysUnreadableFreesTheCursor(t *testing.T) {
 	}
 }
 
+// TestATickForARecordThatIsGivenUpIsALetter: the timer of such a run is its only
+// way on once the record is mended.
+func TestATickForARecordThatIsGivenUpIsALetter(t *testing.T) {
+	d := newDriver(t, Options{})
+	d.records["r"] = Result{Data: []byte("of another version"), Revision: 1}
+	d.send("r", drover.VerbTick, nil)
+	for reads := 0; d.under() == "load"; d.pass(longPause) {
+		if reads++; reads > 10*hopeless {
+			t.Fatal("it is read for ever")
+		}
+		d.end(OpLoad)
+	}
+	d.send("r", drover.VerbTick, nil) // while the first letter is on its way
+	d.end(OpDead)
+	d.end(OpDead)
+	d.cursor(3)
+}
+
 // TestCommitsThatFailBackOff: a store that can be read but not written is not
 // written to all the time.
 func TestCommitsThatFailBackOff(t *testing.T) {
