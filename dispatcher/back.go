@@ -117,10 +117,14 @@ func (d *Dispatcher) withdraw(run drover.RunID, functions []drover.FunctionName)
 // cancelCalls takes some calls of a run to one function out of the queue, each by its
 // id and its token, and tells who has taken one already: others of the run are in the
 // same queue, and wanted. Where the calls are not there it costs one read.
+//
+// Each request has a time of its own: a run may have many calls in a queue, and a
+// walk that is cut off would begin anew for ever.
 func (d *Dispatcher) cancelCalls(function drover.FunctionName, calls []*machine.Call) error {
-	ctx, cancel := context.WithTimeout(context.Background(), loadTimeout)
+	ctx := context.Background()
+	opening, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	stream, err := d.callStream(ctx)
+	stream, err := d.callStream(opening)
 	if err != nil {
 		return unavailable(err)
 	}
@@ -148,7 +152,9 @@ func (d *Dispatcher) cancelCalls(function drover.FunctionName, calls []*machine.
 // before there are no others on the subject.
 func search(ctx context.Context, stream jetstream.Stream, subject string, tokens map[string]string) (found []uint64, before uint64, err error) {
 	for next := uint64(1); ; {
-		m, err := stream.GetMsg(ctx, next, jetstream.WithGetMsgSubject(subject))
+		try, cancel := context.WithTimeout(ctx, loadTimeout)
+		m, err := stream.GetMsg(try, next, jetstream.WithGetMsgSubject(subject))
+		cancel()
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			if before == 0 {
 				before = next
@@ -189,14 +195,17 @@ func (d *Dispatcher) isQueued(c *machine.Call) (bool, error) {
 func takeOut(ctx context.Context, stream jetstream.Stream, subject string, found []uint64, before uint64) error {
 	at, _ := slices.BinarySearch(found, before)
 	if at > 1 {
-		if err := stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(before)); err != nil {
+		try, cancel := context.WithTimeout(ctx, loadTimeout)
+		err := stream.Purge(try, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(before))
+		if cancel(); err != nil {
 			return err
 		}
 		found = found[at:]
 	}
 	for _, seq := range found {
-		err := stream.DeleteMsg(ctx, seq)
-		if err == nil {
+		try, cancel := context.WithTimeout(ctx, loadTimeout)
+		err := stream.DeleteMsg(try, seq)
+		if cancel(); err == nil {
 			continue
 		}
 		if _, gone := stream.GetMsg(ctx, seq); !errors.Is(gone, jetstream.ErrMsgNotFound) { // else it was done meanwhile
