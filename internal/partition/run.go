@@ -28,20 +28,20 @@ type run struct {
 	weight    int // bytes that it has in memory, more or less
 	pressing  int // bytes of them that hold back what comes
 
-	busy     bool    // an operation is under way that must end before the next fold
-	queue    []*item // not folded yet
-	open     []*item // not done yet, in the order of the log
-	owing    []*act  // effects under way
-	happened uint64  // what the record owes at this sequence, or an earlier one, has happened
-	handing  bool    // what it has not read goes to its successor just now
-	burying  int     // dead letters under way
-	held     func()  // a commit that waits for them
-	failures int     // of the operation under way, in a row
+	busy     bool          // an operation is under way that must end before the next fold
+	queue    []*item       // not folded yet
+	open     []*item       // not done yet, in the order of the log
+	owing    []*act        // effects under way
+	happened uint64        // what the record owes at this sequence, or an earlier one, has happened
+	handing  bool          // what it has not read goes to its successor just now
+	burying  int           // dead letters under way
+	held     func()        // a commit that waits for them
+	failures int           // of the operation under way, in a row
 	spoiled  *drover.Error // its record cannot be read, and was given up: what comes is refused
-	parked   bool    // its record cannot be read: what waits for it does not hold others back
-	set      int     // bytes of that
-	losses   int     // commits that were not known to succeed, in a row
-	single   bool    // fold one command at a time: a commit was impossible
+	parked   bool          // its record cannot be read: what waits for it does not hold others back
+	set      int           // bytes of that
+	losses   int           // commits that were not known to succeed, in a row
+	single   bool          // fold one command at a time: a commit was impossible
 
 	timer     machine.Millis // the latest wake-up that was made durable; 0: none
 	timed     uint64         // what names it, or one that may be there; 0: none is known
