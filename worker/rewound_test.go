@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/droverhq/drover"
@@ -36,6 +37,20 @@ func parkedRuns(t *testing.T, js jetstream.JetStream, done <-chan drover.Outcome
 		publish(t, js, run, drover.VerbStart, drover.StartRequest{Definition: text(t, parked)})
 		for range 5 {
 			publish(t, js, run, drover.VerbDeliver, drover.DeliverRequest{Name: "nothing that it waits for"})
+		}
+	}
+	for _, run := range []drover.RunID{"a", "b", "c", "d"} { // an answer comes once all before it is folded
+		inbox := js.Conn().NewInbox()
+		answers, err := js.Conn().SubscribeSync(inbox)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &nats.Msg{Subject: subjects.Default().In(run, drover.VerbTick), Header: nats.Header{subjects.HeaderReply: {inbox}}}
+		if _, err = js.PublishMsg(t.Context(), m); err == nil {
+			_, err = answers.NextMsg(patience)
+		}
+		if err != nil {
+			t.Fatalf("run %s: %v", run, err)
 		}
 	}
 	publish(t, js, "last", drover.VerbStart, drover.StartRequest{Definition: text(t, "nodes: {a: {set: {with: 1}}}\noutput: {from: node:a}\n")})
