@@ -185,34 +185,19 @@ func answer(fake Fake, input json.RawMessage) (json.RawMessage, *drover.Error) {
 
 // journal is the journal from an entry on.
 func (w *world) journal(from int) []drover.Entry {
-	keys, err := w.state.JournalKeys(1, w.value)
+	parts, err := w.state.JournalParts(max(from, 1), w.value)
 	if err != nil {
 		panic(err.Error())
 	}
-	var lines []machine.Line
-	for _, key := range keys {
-		part, err := machine.DecodeSegment(w.values[key])
+	list := []drover.Entry{}
+	for _, part := range parts {
+		lines, err := w.state.JournalLines(part, w.values[part.Key])
 		if err != nil {
 			panic(err.Error())
 		}
-		lines = append(lines, part...)
-	}
-	lines = append(lines, w.state.Program.Tail...)
-	list := []drover.Entry{}
-	for i := max(from, 1); i <= len(lines); i++ {
-		list = append(list, w.entry(i, &lines[i-1]))
+		for i := range lines {
+			list = append(list, lines[i].Entry(part.First+i, w.load(lines[i].Output)))
+		}
 	}
 	return list
-}
-
-func (w *world) entry(number int, l *machine.Line) drover.Entry {
-	at := l.At.Time()
-	e := drover.Entry{
-		Number: number, Kind: l.Kind, ID: l.ID, Attempt: l.Attempt, Output: w.load(l.Output), Error: l.Error,
-		Pause: drover.Duration(time.Duration(l.Pause) * time.Millisecond), At: &at,
-	}
-	if l.Step != "" {
-		e.Step = json.RawMessage(l.Step)
-	}
-	return e
 }

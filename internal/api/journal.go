@@ -41,7 +41,7 @@ func (s *Service) journal(ctx context.Context, req *drover.JournalRequest) (any,
 	}
 	return parts(func(more func(any)) (any, error) {
 		next := first
-		err := s.stream(ctx, state, from, read, func(entries []drover.Entry) {
+		err := s.stream(ctx, state, read, func(entries []drover.Entry) {
 			if len(next.Journal) > 0 {
 				more(&next)
 				next = drover.JournalReply{RunID: req.RunID, Records: g.Records, Entries: g.Entries}
@@ -72,11 +72,11 @@ type numbered struct {
 	number int
 }
 
-// stream reads a journal from an entry on, a few segments at a time, and gives its
+// stream reads the parts of a journal, a few segments at a time, and gives its
 // entries in pieces that are not larger than a part of an answer, but for one entry
 // that is by itself. However long a journal is, and its outputs are, no more of it
 // is in memory.
-func (s *Service) stream(ctx context.Context, state *machine.State, from int, read []machine.JournalPart, give func([]drover.Entry)) error {
+func (s *Service) stream(ctx context.Context, state *machine.State, read []machine.JournalPart, give func([]drover.Entry)) error {
 	var piece []numbered
 	size := 0
 	flush := func() error {
@@ -97,7 +97,7 @@ func (s *Service) stream(ctx context.Context, state *machine.State, from int, re
 			if err != nil {
 				return err
 			}
-			for i := max(from-part.First, 0); i < len(lines); i++ {
+			for i := range lines {
 				n := len(lines[i].Output.JSON) + lines[i].Output.Size + len(lines[i].Step) + 256
 				if size > 0 && size+n > maxPart {
 					if err := flush(); err != nil {

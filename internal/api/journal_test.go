@@ -66,7 +66,7 @@ func TestPrograms14ALongJournalIsReadInPieces(t *testing.T) {
 			t.Fatal(err)
 		}
 		next = from
-		err = s.stream(t.Context(), state, from, read, func(entries []drover.Entry) {
+		err = s.stream(t.Context(), state, read, func(entries []drover.Entry) {
 			size := 0
 			for _, e := range entries {
 				if e.Number != next || e.ID != fmt.Sprint("s", next) || string(e.Output) != string(big) {

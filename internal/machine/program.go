@@ -196,13 +196,13 @@ func (g *Program) inline(from int) (list []drover.Entry, partial bool) {
 		if g.Tail[i].Output.Key != "" {
 			return nil, true
 		}
-		list = append(list, g.Tail[i].entry(first+i, g.Tail[i].Output.JSON))
+		list = append(list, g.Tail[i].Entry(first+i, g.Tail[i].Output.JSON))
 	}
 	return list, false
 }
 
-// entry is a line as processes see it.
-func (l *Line) entry(number int, output []byte) drover.Entry {
+// Entry is the line as processes see it, with its number and its output.
+func (l *Line) Entry(number int, output []byte) drover.Entry {
 	e := drover.Entry{
 		Number: number, Kind: l.Kind, ID: l.ID, Attempt: l.Attempt, Output: output, Error: l.Error,
 		Pause: drover.Duration(time.Duration(l.Pause) * time.Millisecond), Started: moment(l.Started), At: moment(l.At),

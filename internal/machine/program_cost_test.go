@@ -120,21 +120,16 @@ func TestPrograms16AHundredThousandSegments(t *testing.T) {
 		if 1 < from && from < maxEntries/2 {
 			continue // it takes time
 		}
-		var segments []json.RawMessage
-		for _, key := range keys {
-			segments = append(segments, w.stored[key])
-		}
-		list, err := w.s.Journal(from, segments, nil)
-		if err != nil || len(list) != len(keys) || len(list) > 0 && list[0].ID != fmt.Sprint("s", from) {
-			t.Errorf("%d entries from %d on (%v)", len(list), from, err)
+		if list := w.entries(from); len(list) != len(keys) || len(list) > 0 && list[0].ID != fmt.Sprint("s", from) {
+			t.Errorf("%d entries from %d on", len(list), from)
 		}
 	}
 	// Only the pages are read that have what is asked for.
-	_, err := w.s.JournalKeys(maxEntries-300, func(string) (json.RawMessage, bool) { return nil, false })
+	_, err := w.s.JournalParts(maxEntries-300, func(string) (json.RawMessage, bool) { return nil, false })
 	if need, ok := err.(*NeedError); !ok || !slices.Equal(need.Keys, []string{w.s.pageKey(maxEntries - maxEntries%maxSegments - maxSegments + 1)}) { //nolint:errorlint // it is no other
 		t.Errorf("the keys from %d on need %v", maxEntries-300, err)
 	}
-	if _, err := w.s.JournalKeys(1, func(string) (json.RawMessage, bool) { return raw(`null`), true }); drover.CodeOf(err, "") != drover.CodeInternal {
+	if _, err := w.s.JournalParts(1, func(string) (json.RawMessage, bool) { return raw(`null`), true }); drover.CodeOf(err, "") != drover.CodeInternal {
 		t.Errorf("a page that is gone: %v", err)
 	}
 }

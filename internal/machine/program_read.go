@@ -2,24 +2,55 @@ package machine
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/droverhq/drover"
 )
 
-// JournalKeys are the keys of the segments that have entries of a program's
-// journal from a number on, oldest first. The entries after those are the tail.
-// Its error is a *NeedError for pages of the journal that v does not know, or
-// says that one is gone.
-func (s *State) JournalKeys(from int, v Values) ([]string, error) {
-	parts, err := s.JournalParts(from, v)
-	if len(parts) == 0 || err != nil {
+// JournalPart is a part of a program's journal: a segment, or what the record has.
+type JournalPart struct {
+	First int    // the number of its first entry that is asked for
+	Key   string // of the segment; "": it is in the record
+	begin int    // the number of its first entry
+	after int    // of the first one behind it
+}
+
+// JournalParts are the parts that have entries of a program's journal from a number
+// on, oldest first, for whoever reads one after the other. The last one is what the
+// record has. Its error is a *NeedError for pages of the journal that v does not
+// know, or says that one is gone.
+func (s *State) JournalParts(from int, v Values) ([]JournalPart, error) {
+	g := s.Program
+	if g == nil {
+		return nil, nil
+	}
+	tail := g.Entries - len(g.Tail) + 1
+	latest := append(slices.Clone(g.Segments), tail)
+	older, err := s.paged(from, append(slices.Clone(g.Pages), latest[0]), v)
+	if err != nil {
 		return nil, err
 	}
-	var keys []string
-	for _, p := range parts[:len(parts)-1] {
-		keys = append(keys, p.Key)
+	firsts := append(older, latest...)
+	var parts []JournalPart
+	for i, first := range firsts[:len(firsts)-1] {
+		if firsts[i+1] > from {
+			parts = append(parts, JournalPart{First: max(first, from), Key: s.segmentKey(first), begin: first, after: firsts[i+1]})
+		}
 	}
-	return keys, nil
+	return append(parts, JournalPart{First: max(tail, from), begin: tail, after: g.Entries + 1}), nil
+}
+
+// JournalLines gives the lines of a part from its First on, where raw is the segment
+// behind its key.
+func (s *State) JournalLines(p JournalPart, raw json.RawMessage) ([]Line, error) {
+	lines := s.Program.Tail
+	if p.Key != "" {
+		var err error
+		if lines, err = DecodeSegment(raw); err != nil || len(lines) != p.after-p.begin {
+			return nil, drover.Errorf(drover.CodeInternal, "the journal of run %s has no entries from %d to %d any more: a part of it was deleted", s.Run, p.begin, p.after-1)
+		}
+	}
+	return lines[min(p.First-p.begin, len(lines)):], nil
 }
 
 // paged gives the first entries of the segments on those pages that may have an
@@ -46,44 +77,4 @@ func (s *State) paged(from int, pages []int, v Values) (firsts []int, err error)
 		return nil, &NeedError{Keys: need}
 	}
 	return firsts, nil
-}
-
-// Journal is the entries of a journal from a number on, as processes see them.
-// segments are those behind JournalKeys; v knows the outputs behind keys. Its
-// error is a *NeedError for these, or says that a segment is gone.
-func (s *State) Journal(from int, segments []json.RawMessage, v Values) ([]drover.Entry, error) {
-	g := s.Program
-	if g == nil {
-		return nil, drover.Errorf(drover.CodeInvalidRequest, "run %s is no program: it has no journal", s.Run)
-	}
-	var lines []Line
-	for i, raw := range segments {
-		list, err := DecodeSegment(raw)
-		if err != nil {
-			return nil, drover.Errorf(drover.CodeInternal, "segment %d of the journal of run %s: %v", i, s.Run, err)
-		}
-		lines = append(lines, list...)
-	}
-	lines = append(lines, g.Tail...)
-	number := g.Entries - len(lines) + 1
-	if from < number {
-		return nil, drover.Errorf(drover.CodeInternal, "the journal of run %s has no entry %d any more: a part of it was deleted", s.Run, from)
-	}
-	var entries []drover.Entry
-	var need []string
-	for i := from - number; i < len(lines); i++ {
-		l := &lines[i]
-		raw := l.Output.JSON
-		if key := l.Output.Key; key != "" {
-			var ok bool
-			if raw, ok = v(key); !ok {
-				need = append(need, key)
-			}
-		}
-		entries = append(entries, l.entry(number+i, raw))
-	}
-	if len(need) > 0 {
-		return nil, &NeedError{Keys: need}
-	}
-	return entries, nil
 }

@@ -295,7 +295,7 @@ func (f *fold) recorded(m *drover.RecordRequest) drover.RecordReply {
 		if l.Output.zero() {
 			raw = nil
 		}
-		reply.New = append(reply.New, l.entry(n, raw))
+		reply.New = append(reply.New, l.Entry(n, raw))
 	}
 	return reply
 }

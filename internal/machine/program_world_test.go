@@ -147,14 +147,40 @@ func (w *world) lines() []Line {
 	return all
 }
 
-// journalKeys are the keys of the segments from an entry on.
-func (w *world) journalKeys(from int) []string {
+// journalParts are what the journal is made of from an entry on.
+func (w *world) journalParts(from int) []JournalPart {
 	w.t.Helper()
-	keys, err := w.s.JournalKeys(from, func(key string) (json.RawMessage, bool) { raw, ok := w.stored[key]; return raw, ok })
+	parts, err := w.s.JournalParts(from, func(key string) (json.RawMessage, bool) { raw, ok := w.stored[key]; return raw, ok })
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	return parts
+}
+
+// journalKeys are the keys of the segments from an entry on.
+func (w *world) journalKeys(from int) (keys []string) {
+	w.t.Helper()
+	for _, part := range w.journalParts(from) {
+		if part.Key != "" {
+			keys = append(keys, part.Key)
+		}
+	}
 	return keys
+}
+
+// entries are those of the journal from a number on, as processes see them.
+func (w *world) entries(from int) (list []drover.Entry) {
+	w.t.Helper()
+	for _, part := range w.journalParts(from) {
+		lines, err := w.s.JournalLines(part, w.stored[part.Key])
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for i := range lines {
+			list = append(list, lines[i].Entry(part.First+i, lines[i].Output.JSON))
+		}
+	}
+	return list
 }
 
 // value is the JSON of a value.

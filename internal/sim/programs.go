@@ -308,19 +308,29 @@ func (w *World) entries(state *machine.State, from int) ([]drover.Entry, error) 
 		v, ok := w.programs.forgot[key]
 		return v, ok
 	}
-	keys, err := state.JournalKeys(from, known)
+	parts, err := state.JournalParts(from, known)
 	if err != nil {
 		return nil, err
 	}
-	var segments []json.RawMessage
-	for _, key := range keys {
-		v, ok := known(key)
-		if !ok {
-			return nil, errors.New("there is no segment " + key)
+	var entries []drover.Entry
+	for _, part := range parts {
+		segment, _ := known(part.Key) // one that is gone has no lines
+		lines, err := state.JournalLines(part, segment)
+		if err != nil {
+			return nil, err
 		}
-		segments = append(segments, v)
+		for i := range lines {
+			output := lines[i].Output.JSON
+			if key := lines[i].Output.Key; key != "" {
+				var ok bool
+				if output, ok = known(key); !ok {
+					return nil, errors.New("there is no output " + key)
+				}
+			}
+			entries = append(entries, lines[i].Entry(part.First+i, output))
+		}
 	}
-	return state.Journal(from, segments, known)
+	return entries, nil
 }
 
 // forget removes the values of journals that are over, as a worker does.
