@@ -136,13 +136,14 @@ func (s *Service) hints(ctx context.Context, after hint, most int) (hints []hint
 // follow reads the records that hints name, some at a time, and visits in the
 // order of the hints what the filter chooses. on is false where visit gave false.
 func (s *Service) follow(ctx context.Context, hints []hint, f *drover.DeliveryFilter, visit func(drover.RunDelivery) bool) (on bool, err error) {
+	programs := s.newPrograms()
 	for chunk := range slices.Chunk(hints, maxLoads) {
-		found, err := s.found(ctx, chunk, f)
+		found, err := s.found(ctx, chunk)
 		if err != nil {
 			return false, err
 		}
-		for _, d := range found {
-			if d != nil && chosen(d, f) && !visit(*d) {
+		for _, l := range found {
+			if l != nil && chosen(&l.RunDelivery, f) && programs.ofWorkflow(ctx, l.state, f.Workflow) && !visit(l.RunDelivery) {
 				return false, nil
 			}
 		}
@@ -150,21 +151,27 @@ func (s *Service) follow(ctx context.Context, hints []hint, f *drover.DeliveryFi
 	return true, nil
 }
 
+// listed is a delivery that a hint names, and the state that it is of.
+type listed struct {
+	drover.RunDelivery
+	state *machine.State
+}
+
 // found reads the deliveries that hints name, at the same time; nil for a hint
-// that is wrong, and for a run of another program than the filter says.
-func (s *Service) found(ctx context.Context, hints []hint, f *drover.DeliveryFilter) ([]*drover.RunDelivery, error) {
-	found, errs := make([]*drover.RunDelivery, len(hints)), make([]error, len(hints))
+// that is wrong.
+func (s *Service) found(ctx context.Context, hints []hint) ([]*listed, error) {
+	found, errs := make([]*listed, len(hints)), make([]error, len(hints))
 	var loading sync.WaitGroup
 	for i, h := range hints {
-		loading.Go(func() { found[i], errs[i] = s.hinted(ctx, h, f) })
+		loading.Go(func() { found[i], errs[i] = s.hinted(ctx, h) })
 	}
 	loading.Wait()
 	return found, errors.Join(errs...)
 }
 
 // hinted reads the delivery of a hint; nil: it is neither pending nor dead, and
-// the hint is removed, or its run is of another program.
-func (s *Service) hinted(ctx context.Context, h hint, f *drover.DeliveryFilter) (*drover.RunDelivery, error) {
+// the hint is removed.
+func (s *Service) hinted(ctx context.Context, h hint) (*listed, error) {
 	state, err := s.stateOf(ctx, h.run)
 	if errors.Is(err, drover.CodeUnavailable) {
 		return nil, err
@@ -180,10 +187,7 @@ func (s *Service) hinted(ctx context.Context, h hint, f *drover.DeliveryFilter) 
 			s.Deliveries.List(h.key, kv.HintWaits, func(error) {}) // else nobody finds it who looks for what waits
 		}
 		if d.Status == drover.DeliveryPending || d.Status == drover.DeliveryDead {
-			if !s.ofWorkflow(ctx, state, f.Workflow) {
-				return nil, nil
-			}
-			return &d, nil
+			return &listed{d, state}, nil
 		}
 	}
 	if h.key != "" {

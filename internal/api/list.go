@@ -27,7 +27,7 @@ func (s *Service) list(ctx context.Context, req *drover.ListRequest) (any, error
 		return nil, err
 	}
 	reply := drover.ListReply{Runs: []drover.Run{}}
-	programs := programs{s: s, of: map[drover.Hash]*machine.Plan{}}
+	programs := s.newPrograms()
 	err := s.Records.Scan(ctx, func(key string, rec kv.Record) bool {
 		if rec.Retired {
 			return true
@@ -98,12 +98,12 @@ func programOf(workflow drover.WorkflowName) (string, bool) {
 
 // ofWorkflow reports whether a run is of the workflow, or of the program, that a
 // filter asks for; "": any is.
-func (s *Service) ofWorkflow(ctx context.Context, state *machine.State, filter drover.WorkflowName) bool {
+func (p programs) ofWorkflow(ctx context.Context, state *machine.State, filter drover.WorkflowName) bool {
 	name, program := programOf(filter)
 	if !program {
 		return filter == "" || state.Workflow == filter
 	}
-	return ofProgram(programs{s: s, of: map[drover.Hash]*machine.Plan{}}.view(ctx, state), name)
+	return ofProgram(p.view(ctx, state), name)
 }
 
 // ofProgram reports whether a run is of the program that a filter asks for: of any
@@ -118,6 +118,8 @@ type programs struct {
 	s  *Service
 	of map[drover.Hash]*machine.Plan // nil: it cannot be read
 }
+
+func (s *Service) newPrograms() programs { return programs{s: s, of: map[drover.Hash]*machine.Plan{}} }
 
 // view shows how far the body of a run is; nil: it is no program, or nobody knows
 // which.
