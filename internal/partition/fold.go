@@ -91,9 +91,7 @@ func (p *Partition) apply(r *run, it *item) (machine.Step, error) {
 		p.ticked(r, it.msg.At)
 	}
 	r.heard = max(r.heard, machine.Millis(it.cmd.At.UnixMilli()))
-	if !r.timer.Time().After(it.cmd.At) {
-		r.timer = 0 // it has come, or is about to, and may have found nothing due
-	}
+	r.passes(it.cmd.At)
 	if r.state != nil && it.seq <= r.state.Position() {
 		return machine.Step{State: r.state}, nil
 	}

@@ -106,7 +106,7 @@ func (p *Partition) step(r *run) {
 
 // load reads the record, and then its plan.
 func (p *Partition) load(r *run) {
-	r.busy = true
+	r.busy, r.spoiled = true, nil
 	p.do(&Op{Kind: OpLoad, Run: r.id}, func(res Result) {
 		switch {
 		case errors.Is(res.Err, drover.CodeNotFound):
@@ -193,7 +193,7 @@ func (p *Partition) ready(r *run, state *machine.State, data []byte, rev uint64)
 	p.unpark(r)
 	r.known, r.sure, r.doubt = true, true, false
 	r.state, r.committed, r.rev = state, data, rev
-	r.timer, r.timed, r.over, r.spoiled = 0, 0, false, nil
+	r.timer, r.timed, r.over = 0, 0, false
 	if state != nil {
 		r.remember(state)
 	}
@@ -227,7 +227,7 @@ func (r *run) value(key string) (json.RawMessage, bool) {
 
 // resolved reports whether the plan of a start is at hand, or is not needed.
 func (p *Partition) resolved(r *run, it *item) bool {
-	if it.bad != nil || it.plan != nil || r.known && r.state != nil && it.seq <= r.state.Position() {
+	if it.bad != nil || r.spoiled != nil || it.plan != nil || r.known && r.state != nil && it.seq <= r.state.Position() {
 		return true
 	}
 	if r.known && r.state != nil && it.start.Workflow != "" && it.start.Workflow == r.state.Workflow {

@@ -1,13 +1,29 @@
 package partition
 
-import "github.com/droverhq/drover/internal/machine"
+import (
+	"time"
+
+	"github.com/droverhq/drover/internal/machine"
+)
 
 // remember learns from a record which wake-up is durable. A run that was let go
 // right after a record got its wake-up under the name of that.
 func (r *run) remember(s *machine.State) {
 	r.timer, r.timed, r.over = s.Timer, s.Timed, s.Terminal()
 	if !r.over && s.Timer <= s.Now && s.Deadline() != 0 {
-		r.timed = s.Applied
+		r.timer, r.timed = 0, s.Applied
+	}
+}
+
+// passes notes that the log has come to a time. A wake-up that is due by then has
+// come, or is about to, and may have found nothing due: there is none to take back.
+func (r *run) passes(at time.Time) {
+	due := r.timer
+	if due == 0 && r.state != nil {
+		due = r.state.Deadline()
+	}
+	if due != 0 && !due.Time().After(at) {
+		r.timer, r.timed = 0, 0
 	}
 }
 

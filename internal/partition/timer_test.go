@@ -39,6 +39,29 @@ func TestTheTimerOfARunThatIsOverIsForgotten(t *testing.T) {
 	}
 }
 
+// A wake-up that has come is not taken back as its run ends: most runs that sleep end
+// by one, and pay nothing for it.
+func TestATimerThatHasComeIsNotTakenBack(t *testing.T) {
+	for name, pause := range map[string]time.Duration{"in memory": time.Second, "loaded anew": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			d := newDriver(t, Options{})
+			d.start("r", `{"nodes":{"s":{"sleep":"`+(11*time.Second+pause).String()+`"}},"output":{"from":"node:s"}}`, nil)
+			d.settle()
+			d.pass(11 * time.Second)
+			d.end(OpSchedule)
+			d.pass(pause)
+			d.send("r", drover.VerbTick, nil) // the server's
+			d.settle()
+			if got := d.unscheduled(); len(got) != 0 {
+				t.Errorf("the server forgets %v", got)
+			}
+			if s, err := machine.Decode(d.records["r"].Data); err != nil || !s.Terminal() {
+				t.Errorf("the run is %v, %v", s.Status, err)
+			}
+		})
+	}
+}
+
 // A timer that has outlived its run is no news to anybody.
 func TestATickForNoRunLeavesNoDeadLetter(t *testing.T) {
 	d := newDriver(t, Options{})

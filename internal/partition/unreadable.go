@@ -49,14 +49,8 @@ func (p *Partition) unreadable(r *run, kind OpKind, err error) {
 		p.ruined[r.id] = p.now.Add(givenUp)
 	}
 	p.opts.Report(r.id, kind, err)
-	spoiled := drover.Errorf(drover.CodeInternal, "the record of run %s cannot be used: %v; mend it, then requeue this command", r.id, err)
-	for _, it := range r.queue {
-		it.bad = spoiled
-	}
-	p.ready(r, nil, nil, 0) // no record, as far as this owner goes: a start that comes will find the conflict
-	if r.state == nil {
-		r.spoiled = spoiled
-	}
+	r.spoiled = drover.Errorf(drover.CodeInternal, "the record of run %s cannot be used: %v; mend it, then requeue this command", r.id, err)
+	p.ready(r, nil, nil, 0) // no record, as far as this owner goes
 }
 
 // park has a command of a run that cannot be read count no more as queued.
