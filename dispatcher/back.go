@@ -122,9 +122,11 @@ func (d *Dispatcher) withdraw(run drover.RunID, functions []drover.FunctionName)
 // walk that is cut off would begin anew for ever.
 func (d *Dispatcher) cancelCalls(function drover.FunctionName, calls []*machine.Call) error {
 	ctx := context.Background()
-	opening, cancel := context.WithTimeout(ctx, loadTimeout)
-	defer cancel()
-	stream, err := d.callStream(opening)
+	var stream jetstream.Stream
+	err := within(ctx, func(ctx context.Context) (err error) {
+		stream, err = d.callStream(ctx)
+		return err
+	})
 	if err != nil {
 		return unavailable(err)
 	}
@@ -148,13 +150,22 @@ func (d *Dispatcher) cancelCalls(function drover.FunctionName, calls []*machine.
 	return nil
 }
 
+// within gives one request a time of its own.
+func within(ctx context.Context, request func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	return request(ctx)
+}
+
 // search finds queued calls by their ids and tokens: a call may be there twice. Up to
 // before there are no others on the subject.
 func search(ctx context.Context, stream jetstream.Stream, subject string, tokens map[string]string) (found []uint64, before uint64, err error) {
 	for next := uint64(1); ; {
-		try, cancel := context.WithTimeout(ctx, loadTimeout)
-		m, err := stream.GetMsg(try, next, jetstream.WithGetMsgSubject(subject))
-		cancel()
+		var m *jetstream.RawStreamMsg
+		err := within(ctx, func(ctx context.Context) (err error) {
+			m, err = stream.GetMsg(ctx, next, jetstream.WithGetMsgSubject(subject))
+			return err
+		})
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			if before == 0 {
 				before = next
@@ -195,17 +206,17 @@ func (d *Dispatcher) isQueued(c *machine.Call) (bool, error) {
 func takeOut(ctx context.Context, stream jetstream.Stream, subject string, found []uint64, before uint64) error {
 	at, _ := slices.BinarySearch(found, before)
 	if at > 1 {
-		try, cancel := context.WithTimeout(ctx, loadTimeout)
-		err := stream.Purge(try, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(before))
-		if cancel(); err != nil {
+		err := within(ctx, func(ctx context.Context) error {
+			return stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(before))
+		})
+		if err != nil {
 			return err
 		}
 		found = found[at:]
 	}
 	for _, seq := range found {
-		try, cancel := context.WithTimeout(ctx, loadTimeout)
-		err := stream.DeleteMsg(try, seq)
-		if cancel(); err == nil {
+		err := within(ctx, func(ctx context.Context) error { return stream.DeleteMsg(ctx, seq) })
+		if err == nil {
 			continue
 		}
 		if _, gone := stream.GetMsg(ctx, seq); !errors.Is(gone, jetstream.ErrMsgNotFound) { // else it was done meanwhile
