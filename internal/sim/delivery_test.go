@@ -10,35 +10,18 @@ import (
 // happened of it. A failure prints the seed that shows it; with -seed and -v that
 // world tells all that happens in it.
 func TestDeliverySeeds(t *testing.T) {
-	if *one != 0 {
-		report, err := RunDeliveries(*one, FaultsOf(*one), t.Logf)
-		t.Logf("%v, %+v", report, report.Deliveries)
-		if err != nil {
-			t.Error(err)
-		}
-		return
-	}
-	n := *seeds / 4
-	if testing.Short() {
-		n /= 20
-	}
 	var sum Report
 	var d Deliveries
 	seen := Seen{}
-	failed := 0
-	for seed := *first; seed < *first+uint64(n); seed++ {
-		report, err := RunDeliveries(seed, FaultsOf(seed), nil)
-		if err != nil {
-			t.Errorf("%v\n%v\nagain: go test ./internal/sim -run TestDeliverySeeds -seed %d -v", report, err, seed)
-			if failed++; failed == 10 {
-				break
-			}
-		}
+	n, many := live(t, 4, RunDeliveries, func(report Report) {
 		sum.Runs += report.Runs
 		sum.Steps += report.Steps
 		sum.Crashes += report.Crashes
 		d.add(report.Deliveries)
 		seen.Add(report.Seen)
+	})
+	if !many {
+		return
 	}
 	shown(t, seen, lines, n)
 	t.Logf("%d worlds from seed %d: %d runs, %d events, %d crashes; %+v", n, *first, sum.Runs, sum.Steps, sum.Crashes, d)
@@ -61,18 +44,10 @@ func (d *Deliveries) add(o Deliveries) {
 
 // TestOldDeliverySeeds lives through the worlds that once broke a promise.
 func TestOldDeliverySeeds(t *testing.T) {
-	old(t, "testdata/delivery_seeds.txt", func(seed uint64) (Report, error) { return RunDeliveries(seed, FaultsOf(seed), nil) })
+	old(t, "testdata/delivery_seeds.txt", RunDeliveries)
 }
 
-func TestADeliverySeedGivesTheSameHistory(t *testing.T) {
-	for seed := uint64(1); seed <= 20; seed++ {
-		a, errA := RunDeliveries(seed, FaultsOf(seed), nil)
-		b, errB := RunDeliveries(seed, FaultsOf(seed), nil)
-		if a.String() != b.String() || a.Deliveries != b.Deliveries || (errA == nil) != (errB == nil) {
-			t.Errorf("one seed, two histories:\n%v %v\n%v %v", a, errA, b, errB)
-		}
-	}
-}
+func TestADeliverySeedGivesTheSameHistory(t *testing.T) { sameHistory(t, RunDeliveries) }
 
 // TestDeliveriesWithoutFaults is where nothing is told that nobody has to know:
 // no delivery is left on the list but dead ones.

@@ -7,34 +7,17 @@ import (
 // TestHookSeeds lives through many worlds with hooks. A failure prints the seed
 // that shows it; with -seed and -v that world tells all that happens in it.
 func TestHookSeeds(t *testing.T) {
-	if *one != 0 {
-		report, err := RunHooks(*one, FaultsOf(*one), t.Logf)
-		t.Log(report)
-		if err != nil {
-			t.Error(err)
-		}
-		return
-	}
-	n := *seeds / 4
-	if testing.Short() {
-		n /= 20
-	}
 	var sum Report
-	failed := 0
-	for seed := *first; seed < *first+uint64(n); seed++ {
-		report, err := RunHooks(seed, FaultsOf(seed), nil)
-		if err != nil {
-			t.Errorf("%v\n%v\nagain: go test ./internal/sim -run TestHookSeeds -seed %d -v", report, err, seed)
-			if failed++; failed == 10 {
-				break
-			}
-		}
+	n, many := live(t, 4, RunHooks, func(report Report) {
 		sum.Runs += report.Runs
 		sum.Steps += report.Steps
 		sum.Crashes += report.Crashes
 		sum.Senders += report.Senders
 		sum.Delivered += report.Delivered
 		sum.Successions += report.Successions
+	})
+	if !many {
+		return
 	}
 	t.Logf("%d worlds from seed %d: %d runs, %d events, %d crashes, %d deliveries tried, %d accepted, %d hand-overs",
 		n, *first, sum.Runs, sum.Steps, sum.Crashes, sum.Senders, sum.Delivered, sum.Successions)
@@ -46,29 +29,12 @@ func TestHookSeeds(t *testing.T) {
 // TestSuccessorSeeds lives through worlds with hooks in which all are told of the
 // runs, and of their successors, as case 13 of deliveries says.
 func TestSuccessorSeeds(t *testing.T) {
-	if *one != 0 {
-		report, err := RunSuccessors(*one, FaultsOf(*one), t.Logf)
-		t.Log(report)
-		if err != nil {
-			t.Error(err)
-		}
-		return
-	}
-	n := *seeds / 8
-	if testing.Short() {
-		n /= 20
-	}
 	seen := Seen{}
-	failed := 0
-	for seed := *first; seed < *first+uint64(n); seed++ {
-		report, err := RunSuccessors(seed, FaultsOf(seed), nil)
-		if err != nil {
-			t.Errorf("%v\n%v\nagain: go test ./internal/sim -run TestSuccessorSeeds -seed %d -v", report, err, seed)
-			if failed++; failed == 10 {
-				break
-			}
-		}
+	n, many := live(t, 8, RunSuccessors, func(report Report) {
 		seen.Add(report.Seen)
+	})
+	if !many {
+		return
 	}
 	for _, what := range []string{"Delivery13 a subject was told of a successor", "Delivery13 a session was told of a successor"} {
 		if t.Logf("%d worlds from seed %d: %s %d times", n, *first, what, seen[what]); seen[what] == 0 && n > 50 {
@@ -79,18 +45,10 @@ func TestSuccessorSeeds(t *testing.T) {
 
 // TestOldHookSeeds lives through the worlds that once broke a promise.
 func TestOldHookSeeds(t *testing.T) {
-	old(t, "testdata/hook_seeds.txt", func(seed uint64) (Report, error) { return RunHooks(seed, FaultsOf(seed), nil) })
+	old(t, "testdata/hook_seeds.txt", RunHooks)
 }
 
-func TestAHookSeedGivesTheSameHistory(t *testing.T) {
-	for seed := uint64(1); seed <= 20; seed++ {
-		a, errA := RunHooks(seed, FaultsOf(seed), nil)
-		b, errB := RunHooks(seed, FaultsOf(seed), nil)
-		if a.String() != b.String() || (errA == nil) != (errB == nil) {
-			t.Errorf("one seed, two histories:\n%v %v\n%v %v", a, errA, b, errB)
-		}
-	}
-}
+func TestAHookSeedGivesTheSameHistory(t *testing.T) { sameHistory(t, RunHooks) }
 
 // TestHooksWithoutFaults is where nothing may be left to a sweeper: no token is
 // freed behind the back of a run, and every delivery is handed over.

@@ -10,29 +10,9 @@ import (
 // it. A failure prints the seed that shows it; with -seed and -v that world tells all
 // that happens in it.
 func TestProgramSeeds(t *testing.T) {
-	if *one != 0 {
-		report, err := RunPrograms(*one, FaultsOf(*one), t.Logf)
-		t.Log(report)
-		if err != nil {
-			t.Error(err)
-		}
-		return
-	}
-	n := *seeds / 4
-	if testing.Short() {
-		n /= 20
-	}
 	var sum Report
 	seen, ended := Seen{}, map[string]int{}
-	failed := 0
-	for seed := *first; seed < *first+uint64(n); seed++ {
-		report, err := RunPrograms(seed, FaultsOf(seed), nil)
-		if err != nil {
-			t.Errorf("%v\n%v\nagain: go test ./internal/sim -run TestProgramSeeds -seed %d -v", report, err, seed)
-			if failed++; failed == 10 {
-				break
-			}
-		}
+	n, many := live(t, 4, RunPrograms, func(report Report) {
 		sum.Runs += report.Runs
 		sum.Steps += report.Steps
 		sum.Crashes += report.Crashes
@@ -41,6 +21,9 @@ func TestProgramSeeds(t *testing.T) {
 		for status, n := range report.Ended {
 			ended[string(status)] += n
 		}
+	})
+	if !many {
+		return
 	}
 	t.Logf("%d worlds from seed %d: %d runs, %d drives, %d events, %d crashes of owners; ended: %v", n, *first, sum.Runs, sum.Drives, sum.Steps, sum.Crashes, ended)
 	for what := range seen { // others are of outcomes
@@ -53,18 +36,10 @@ func TestProgramSeeds(t *testing.T) {
 
 // TestOldProgramSeeds lives through the worlds that once broke a promise.
 func TestOldProgramSeeds(t *testing.T) {
-	old(t, "testdata/program_seeds.txt", func(seed uint64) (Report, error) { return RunPrograms(seed, FaultsOf(seed), nil) })
+	old(t, "testdata/program_seeds.txt", RunPrograms)
 }
 
-func TestAProgramSeedGivesTheSameHistory(t *testing.T) {
-	for seed := uint64(1); seed <= 20; seed++ {
-		a, errA := RunPrograms(seed, FaultsOf(seed), nil)
-		b, errB := RunPrograms(seed, FaultsOf(seed), nil)
-		if a.String() != b.String() || a.Drives != b.Drives || (errA == nil) != (errB == nil) {
-			t.Errorf("one seed, two histories:\n%v %v\n%v %v", a, errA, b, errB)
-		}
-	}
-}
+func TestAProgramSeedGivesTheSameHistory(t *testing.T) { sameHistory(t, RunPrograms) }
 
 // TestProgramsWithoutFaults is where nothing of a journal that is over may be left.
 func TestProgramsWithoutFaults(t *testing.T) {

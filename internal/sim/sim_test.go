@@ -15,31 +15,50 @@ var (
 	one   = flag.Uint64("seed", 0, "live through this world only, and tell of it")
 )
 
-// TestSeeds lives through many worlds. A failure prints the seed that shows it.
-func TestSeeds(t *testing.T) {
+// simulation is one way to live through a world, which may tell all that happens in it.
+type simulation func(seed uint64, faults Faults, tell func(format string, args ...any)) (Report, error)
+
+// runPlain tells nothing.
+func runPlain(seed uint64, faults Faults, _ func(format string, args ...any)) (Report, error) {
+	return Run(seed, faults)
+}
+
+// live lives through a share of the worlds that are asked for, adds up what is reported
+// of each, and gives how many they were. A failure prints the seed that shows it. With
+// -seed it is that world alone, which tells all, and nothing is added.
+func live(t *testing.T, share int, run simulation, add func(Report)) (worlds int, many bool) {
+	t.Helper()
 	if *one != 0 {
-		report, err := Run(*one, FaultsOf(*one))
-		t.Log(report)
+		report, err := run(*one, FaultsOf(*one), t.Logf)
+		t.Logf("%v, %+v", report, report.Deliveries)
 		if err != nil {
 			t.Error(err)
 		}
-		return
+		return 1, false
 	}
-	n := *seeds
+	n := *seeds / share
 	if testing.Short() {
 		n /= 20
 	}
-	var sum Report
-	ended := map[string]int{}
 	failed := 0
 	for seed := *first; seed < *first+uint64(n); seed++ {
-		report, err := Run(seed, FaultsOf(seed))
+		report, err := run(seed, FaultsOf(seed), nil)
 		if err != nil {
-			t.Errorf("%v\n%v\nagain: go test ./internal/sim -run TestSeeds -seed %d -v", report, err, seed)
+			t.Errorf("%v\n%v\nagain: go test ./internal/sim -run %s -seed %d -v", report, err, t.Name(), seed)
 			if failed++; failed == 10 {
 				break
 			}
 		}
+		add(report)
+	}
+	return n, true
+}
+
+// TestSeeds lives through many worlds.
+func TestSeeds(t *testing.T) {
+	var sum Report
+	ended := map[string]int{}
+	n, many := live(t, 1, runPlain, func(report Report) {
 		sum.Runs += report.Runs
 		sum.Steps += report.Steps
 		sum.Commits += report.Commits
@@ -50,6 +69,9 @@ func TestSeeds(t *testing.T) {
 		for status, n := range report.Ended {
 			ended[string(status)] += n
 		}
+	})
+	if !many {
+		return
 	}
 	t.Logf("%d worlds from seed %d: %d runs, %d events, %d commits, %d crashes, %d handovers, %d dead letters; ended: %v",
 		n, *first, sum.Runs, sum.Steps, sum.Commits, sum.Crashes, sum.Handovers, sum.Dead, ended)
@@ -65,11 +87,11 @@ func TestSeeds(t *testing.T) {
 
 // TestOldSeeds lives through the worlds that once broke a promise.
 func TestOldSeeds(t *testing.T) {
-	old(t, "testdata/seeds.txt", func(seed uint64) (Report, error) { return Run(seed, FaultsOf(seed)) })
+	old(t, "testdata/seeds.txt", runPlain)
 }
 
 // old lives through the worlds of a file: on each line a seed, and what broke.
-func old(t *testing.T, file string, run func(seed uint64) (Report, error)) {
+func old(t *testing.T, file string, run simulation) {
 	t.Helper()
 	f, err := os.Open(file)
 	if err != nil {
@@ -86,7 +108,7 @@ func old(t *testing.T, file string, run func(seed uint64) (Report, error)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if report, err := run(seed); err != nil {
+		if report, err := run(seed, FaultsOf(seed), nil); err != nil {
 			t.Errorf("%v (%s): %v", report, why, err)
 		}
 	}
@@ -96,11 +118,14 @@ func old(t *testing.T, file string, run func(seed uint64) (Report, error)) {
 }
 
 // TestASeedGivesTheSameHistory is what makes a printed seed worth something.
-func TestASeedGivesTheSameHistory(t *testing.T) {
+func TestASeedGivesTheSameHistory(t *testing.T) { sameHistory(t, runPlain) }
+
+func sameHistory(t *testing.T, run simulation) {
+	t.Helper()
 	for seed := uint64(1); seed <= 20; seed++ {
-		a, errA := Run(seed, FaultsOf(seed))
-		b, errB := Run(seed, FaultsOf(seed))
-		if a.String() != b.String() || (errA == nil) != (errB == nil) {
+		a, errA := run(seed, FaultsOf(seed), nil)
+		b, errB := run(seed, FaultsOf(seed), nil)
+		if a.String() != b.String() || a.Deliveries != b.Deliveries || a.Drives != b.Drives || (errA == nil) != (errB == nil) {
 			t.Errorf("one seed, two histories:\n%v %v\n%v %v", a, errA, b, errB)
 		}
 	}
