@@ -2,6 +2,7 @@ package drover
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -85,6 +86,37 @@ func TestEveryDefinitionOfTheDocumentIsValid(t *testing.T) {
 			t.Errorf("%s%v", text, err)
 		} else if warnings := d.Warnings(); warnings != nil {
 			t.Errorf("%s%v", text, warnings)
+		}
+	}
+}
+
+// TestExamplesOfTheDocumentsAreTested: the Go that documents show is compiled and
+// tested, or is a function main that a test beside it shows.
+func TestExamplesOfTheDocumentsAreTested(t *testing.T) {
+	for _, c := range []struct {
+		doc, tests string
+		least      int
+		mains      bool // they are tested elsewhere
+	}{
+		{"docs/programs.md", "flow/example_docs_test.go", 6, true},
+		{"docs/functions.md", "function/example_docs_test.go", 5, false},
+	} {
+		doc, err := os.ReadFile(c.doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tests, err := os.ReadFile(c.tests)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(doc), -1)
+		if len(blocks) < c.least {
+			t.Fatalf("%s has %d examples", c.doc, len(blocks))
+		}
+		for _, block := range blocks {
+			if !strings.Contains(string(tests), block[1]) && !(c.mains && strings.HasPrefix(block[1], "func main()")) {
+				t.Errorf("%s shows what %s does not test:\n%s", c.doc, c.tests, block[1])
+			}
 		}
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -165,27 +163,5 @@ func TestTheOtherExamples(t *testing.T) {
 	no := func(e *flowtest.Env) { e.Decide("review", false) }
 	if r := flowtest.Check(t, sale, Sale{Total: 2000}, no); r.Status != drover.StatusCompensated {
 		t.Errorf("the sale is %s: %v", r.Status, r.Error)
-	}
-}
-
-// TestTheDocumentHasTheseExamples: what docs/programs.md shows is compiled and
-// tested here, or in a test of the function main that it shows.
-func TestTheDocumentHasTheseExamples(t *testing.T) {
-	doc, err := os.ReadFile("../docs/programs.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	here, err := os.ReadFile("example_docs_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(doc), -1)
-	if len(blocks) < 6 {
-		t.Fatalf("there are %d examples", len(blocks))
-	}
-	for _, block := range blocks {
-		if !strings.Contains(string(here), block[1]) && !strings.HasPrefix(block[1], "func main()") {
-			t.Errorf("this is not tested:\n%s", block[1])
-		}
 	}
 }

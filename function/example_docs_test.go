@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"regexp"
-	"strings"
 	"testing"
 	"time"
 
@@ -131,27 +128,5 @@ func TestTheOtherExamplesOfTheDocument(t *testing.T) {
 	}
 	if r := fleet.Next(); string(r.Output) != "2" {
 		t.Errorf("resized %s: %v", r.Output, r.Error)
-	}
-}
-
-// TestTheDocumentHasTheseExamples: what docs/functions.md shows is compiled and
-// tested here.
-func TestTheDocumentHasTheseExamples(t *testing.T) {
-	doc, err := os.ReadFile("../docs/functions.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	here, err := os.ReadFile("example_docs_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(doc), -1)
-	if len(blocks) < 5 {
-		t.Fatalf("there are %d examples", len(blocks))
-	}
-	for _, block := range blocks {
-		if !strings.Contains(string(here), block[1]) {
-			t.Errorf("this is not tested:\n%s", block[1])
-		}
 	}
 }
