@@ -221,7 +221,7 @@ func insist(ctx context.Context, try func(context.Context) error) error {
 func passing(err error) bool {
 	var api *jetstream.APIError
 	if errors.As(err, &api) {
-		return api.Code == 503
+		return api.Code == 503 || api.ErrorCode == codeBusy
 	}
 	for _, e := range []error{
 		nats.ErrNoResponders, nats.ErrTimeout, nats.ErrDisconnected, nats.ErrConnectionReconnecting,
@@ -237,6 +237,10 @@ func passing(err error) bool {
 // settling is how long a cluster may take until all of its servers have heard
 // of each other. Until then it finds no room for streams.
 const settling = 30 * time.Second
+
+// codeBusy: wrong last sequence, as another write to the same subject is on its way
+// through the cluster.
+const codeBusy = 10164
 
 // codeUnplaced: no suitable peers for placement.
 const codeUnplaced = 10005

@@ -53,6 +53,21 @@ func TestManyWorkersSetUpOneFleet(t *testing.T) {
 	}
 }
 
+// A cluster refuses a write in this way while one of another worker to the same
+// subject is on its way through it.
+func TestASetUpWaitsForThatOfAnotherWorker(t *testing.T) {
+	tries := 0
+	err := insist(t.Context(), func(context.Context) error {
+		if tries++; tries == 1 {
+			return &jetstream.APIError{Code: 400, ErrorCode: 10164, Description: "wrong last sequence"}
+		}
+		return nil
+	})
+	if err != nil || tries != 2 {
+		t.Errorf("after %d tries: %v", tries, err)
+	}
+}
+
 func TestWorkersThatDisagreeSetUpOneFleet(t *testing.T) {
 	s := natstest.New(t)
 	var workers sync.WaitGroup
